@@ -35,7 +35,7 @@ def frozen():
     return torch.nn.Linear(2, 1).requires_grad_(requires_grad=False)
 
 
-NO_PREDICATE = r"predicate does not take \(path, leaf\): .*lambda path, leaf"
+NO_PREDICATE = r"(?s)(takes|missing) .* positional argument.*called with \(path, leaf\): write lambda path, leaf"
 MESSAGES = [
     (lambda: grad(lambda x: TORCH.sum())(2.0), errors.MixedFrameworksError, "name it: backend='torch'"),
     (
@@ -48,9 +48,9 @@ MESSAGES = [
     (within_gradient, errors.NoValuesError, r"^within_gradient\(\) was called without values"),
     (lambda: adprotocol.register_trainable(3, ["w"]), errors.DeclarationError, "given an int;"),
     (lambda: cond(3, abs, abs, 1.0), errors.PredicateError, "given an int "),
-    (lambda: trainable({"w": 1.0}, where=lambda path: True), errors.SelectionError, NO_PREDICATE),
-    (lambda: trainable({"w": 1.0}, where=lambda path, leaf, more: True), errors.SelectionError, NO_PREDICATE),
-    (lambda: trainable({"w": 1.0}, where=lambda *, path: True), errors.SelectionError, NO_PREDICATE),
+    (lambda: trainable({"w": 1.0}, where=lambda path: True), TypeError, NO_PREDICATE),
+    (lambda: trainable({"w": 1.0}, where=lambda path, leaf, more: True), TypeError, NO_PREDICATE),
+    (lambda: trainable({"w": 1.0}, where=lambda *, path: True), TypeError, NO_PREDICATE),
     (lambda: trainable({"w": 1.0}, where=lambda path, leaf: 1 + path), TypeError, "^unsupported operand"),
 ]
 

@@ -7,10 +7,8 @@ reading further. A framework that is not installed is not a problem.
 from __future__ import annotations
 
 import difflib
-import os
-from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from adprotocol._cli import terminal
 from adprotocol._cli.info import collect, distribution, versioned
@@ -28,24 +26,19 @@ if TYPE_CHECKING:
 PIP = "python -m pip"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """Hold one finding; it is a problem if there is a remedy."""
 
     finding: str
     remedy: str = ""
 
-    def lines(self) -> list[str]:
-        """Return the finding as a line, and its remedy, if any, as the next."""
-        if not self.remedy:
-            return [f"ok       {self.finding}"]
-        return [f"PROBLEM  {self.finding}", f"         remedy: {self.remedy}"]
-
 
 def main(plugins: Registry, stream: TextIO) -> int:
     """Write every check and their number; return the exit status."""
     checks = list(diagnose(collect(plugins, import_frameworks=True), plugins))
-    terminal.write((line for check in checks for line in check.lines()), stream, 9)
+    for finding, remedy in checks:
+        lines = [f"PROBLEM  {finding}", f"         remedy: {remedy}"] if remedy else [f"ok       {finding}"]
+        terminal.write(lines, stream, 9)
     problems = sum(bool(check.remedy) for check in checks)
     stream.write(f"{len(checks)} checks, {problems} problem(s)\n")
     return 1 if problems else 0
@@ -87,10 +80,9 @@ def _state(entry: Entry, plugin: Plugin, *, broken: bool) -> Check:
     if entry.state == states.FAILED:
         return Check(f"{owner} failed: {entry.reason}", _remedy(entry, plugin))
     if entry.state == states.BLOCKED:
-        value = os.environ.get(registry.BLOCK_VARIABLE, "")
         return Check(
             f"{owner} is blocked, so values of {entry.framework} raise an error",
-            f"remove {entry.framework} from the environment variable {registry.BLOCK_VARIABLE} (now {value!r})",
+            f"remove {entry.framework} from the environment variable {registry.BLOCK_VARIABLE}",
         )
     if entry.state == states.NOT_INSTALLED:
         return Check(
