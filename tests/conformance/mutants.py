@@ -3,15 +3,11 @@
 Each is a function that returns what it replaces: hooks by their name, and functions elsewhere by their dotted path.
 """
 
-# ruff: noqa: BLE001  (a line for a replacement, with the signature of what it replaces)
-
 import contextlib
 import functools
-import threading
 import types
 from unittest import mock
 
-import numpy as np
 import toyad
 import toyad_adprotocol as right
 
@@ -106,24 +102,6 @@ def questions_try_it_out():
     return {"within_gradient": within_gradient}
 
 
-@mutant("within_gradient")
-def one_value_is_asked():
-    """The first leaf of all values is asked, and no other."""
-    real = adprotocol.within_gradient
-    return {"adprotocol.within_gradient": lambda *values: bool(values) and real(extend.tree_leaves(values)[0])}
-
-
-@mutant("within_gradient")
-def answers_of_numpy():
-    """An answer is a bool of NumPy's."""
-
-    def within_gradient(value):
-        answer = right.within_gradient(value)
-        return np.bool_(answer) if isinstance(answer, bool) else answer
-
-    return {"within_gradient": within_gradient}
-
-
 # constants
 
 
@@ -146,6 +124,9 @@ def labels_are_ignored():
     return {
         "adprotocol.NonDifferentiable.value": property(lambda label: label.held),
         "adprotocol._dispatch.table.BINDINGS.LABEL.trainable": lambda _label: True,
+        "adprotocol._dispatch.table.BINDINGS.LABEL.within_gradient": lambda label: adprotocol.within_gradient(
+            label.held
+        ),
     }
 
 
@@ -194,16 +175,6 @@ def the_other_branch():
 
 
 @mutant("cond")
-def branches_run_twice():
-    """The branch runs twice."""
-
-    def twice(fun):
-        return lambda *operands: (fun(*operands), fun(*operands))[1]
-
-    return branches(lambda pred, t, f, operands: right.cond(pred, twice(t), twice(f), operands))
-
-
-@mutant("cond")
 def results_of_branches_are_constant():
     """What a branch returns is a constant."""
 
@@ -219,19 +190,6 @@ def both_branches_are_selected():
         return toyad.where(pred, one, other) if is_float(one) and is_float(other) else one
 
     return branches(both)
-
-
-@mutant("cond")
-def errors_choose_the_other_branch():
-    """Where a branch or the predicate is in error the other branch runs."""
-
-    def cond(pred, t, f, operands):
-        try:
-            return right.cond(pred, t, f, operands)
-        except Exception:
-            return f(*operands)
-
-    return branches(cond) | {"adprotocol._hooks.cond._predicate_error": lambda *_: None}
 
 
 # gradients
@@ -292,29 +250,6 @@ def rules_are_ignored():
     return {"custom_rule": custom_rule}
 
 
-@mutant("custom_derivative")
-def rules_are_not_checked():
-    """What a rule returns and closes over is taken as it is."""
-
-    def unchecked(entry, *_):
-        return entry() if callable(entry) else entry
-
-    return {
-        "adprotocol._rules.check.checked": unchecked,
-        "adprotocol._rules.custom_derivative.hold_tracked": lambda *_: False,
-    }
-
-
-@mutant("host_function")
-def host_functions_are_constant():
-    """A host function gets the double of its arguments, and its result is a constant."""
-
-    def host_call(fun, arrays, like, batched, message):
-        return right.host_call(fun, [toyad.stop_gradient(a) * 2 for a in arrays], like, batched, message)
-
-    return {"host_call": host_call}
-
-
 # All over
 
 
@@ -356,28 +291,6 @@ def everything_is_kept():
 
 
 @mutant()
-def other_threads_are_not_served():
-    """In threads beside that of the suite nothing is differentiated, constant or guarded."""
-
-    def only(hook, default):
-        function = getattr(right, hook)
-
-        @functools.wraps(function)
-        def served(*args):
-            if threading.current_thread().name != "conformance":
-                return default(*args)
-            return function(*args)
-
-        return served
-
-    return {
-        "within_gradient": only("within_gradient", lambda value: False),
-        "non_differentiable": only("non_differentiable", lambda v: v),
-        "prevent_gradient": only("prevent_gradient", lambda v, m: v),
-    }
-
-
-@mutant()
 def errors_say_nothing():
     """The message of each error is lost."""
 
@@ -402,16 +315,6 @@ def one_precision():
         **after(lambda value, aux, slopes: (cast(value), aux, [cast(s) for s in slopes])),
         "adprotocol._rules.host_function._with_precision": lambda result, _arrays: result,
         "toyad_rules._as_like": lambda value, like: cast(toyad.zeros(like) if value is None else toyad.lift(value)),
-    }
-
-
-@mutant("plugins", "within_gradient")
-def explanations_lie():
-    """The explanation of each answer is False."""
-
-    return {
-        "explain": lambda value: "no",
-        "adprotocol.explain": lambda *values: "\n".join(f"{type(v).__name__}: False" for v in values),
     }
 
 
