@@ -103,6 +103,8 @@ class Structure(Flattened):
 
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
+        if self.treespec is None and not self._has_opaque:
+            return [self.bindings[type(self.leaves[0])].trainable(self.leaves[0])]
         allowed = [True] * len(self.leaves)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)

@@ -146,7 +146,7 @@ def grad(
     return wrap(differentiated, fun)
 
 
-def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
+def _differentiate(  # noqa: PLR0913, PLR0915  (the arguments of value_and_grad, and its steps in order)
     fun: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -174,21 +174,29 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     if len(structures) < len(argnums):
         msg = f"argnums={argnums} names an argument twice; give each position once"
         raise ArgumentError(msg)
-    others = {name: arg for name, arg in arguments.items() if name not in structures}
-    if len(others) > 0 or sole.framework is None:
+    has_others = len(arguments) > len(structures)
+    others = {name: arg for name, arg in arguments.items() if name not in structures} if has_others else {}
+    if has_others or sole.framework is None:
         sole = framework.of_values(sole, list(others.values()), fun)
     binding = sole if backend is None and sole.value_and_grad is not None else framework.find(sole, backend)
-    select(list(structures.values()), where, several=len(argnums) > 1)
-    _check_trainable(structures, where)
-    select_once(list(structures.values()))
+    differentiated = list(structures.values())
+    select(differentiated, where, several=len(argnums) > 1)
     leaves: list[Any] = []
-    for structure in structures.values():
+    has_identities = False
+    for structure in differentiated:
+        if True not in structure.mask:
+            _check_trainable(structures, where)
+        has_identities |= len(structure.identities) > 0
+    if has_identities:
+        select_once(differentiated)
+    for structure in differentiated:
         leaves += structure.selected()
     # Where no derivative can enclose the call, what it does not select is constant in every argument.
     constants: dict[int | str, Structure] = {}
-    if len(others) > 0 and not binding.is_recording():
+    if has_others and not binding.is_recording():
         constants = {name: Structure(arg, is_frozen=True) for name, arg in others.items()}
-    places, frozen = _identified([*structures.values(), *constants.values()])
+    has_identities |= len(constants) > 0
+    places, frozen = _identified([*differentiated, *constants.values()] if has_identities else [])
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
@@ -201,7 +209,7 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
             filled[name] = structure.fill(rest, shared, undo)
         for name, structure in constants.items():
             filled[name] = structure.fill_frozen(shared, undo)
-        result = fun(*[filled[i] for i in range(len(args))], **{name: filled[name] for name in kwargs})
+        result = fun(*list(filled.values())[: len(args)], **{name: filled[name] for name in kwargs})
         return output.split(result, binding, has_aux=has_aux)
 
     try:
