@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def suite(python, folder):
         return None
     report = folder / "report.md"
     text = report.read_text(encoding="utf-8")
-    for place in (f"{python.parent.parent}/", f"{ROOT}/"):  # of this machine, in tracebacks
+    for place in (f"{python.parent.parent}/", f"{ROOT}/", f"{tempfile.gettempdir()}/"):  # of this machine
         text = text.replace(place, "")
     report.write_text(text, encoding="utf-8")
     return json.loads(done.stdout)
