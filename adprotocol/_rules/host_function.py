@@ -186,7 +186,14 @@ class HostCall:
                 f"{result.dtype}, but its like one of shape {shape} and dtype {dtype}; correct one of them"
             )
             raise RuleError(msg)
-        return result.astype(dtype, copy=False)
+        converted = result.astype(dtype, copy=False)
+        # NumPy and the frameworks would cut integers off.
+        if dtype.kind in "iu" and converted is not result and (converted != result).any():
+            msg = (
+                f"the host function {self.host.name} returned integers of dtype {result.dtype} that {dtype} cannot hold"
+            )
+            raise RuleError(msg)
+        return converted
 
 
 def on_host(  # noqa: PLR0913, PLR0917

@@ -64,6 +64,7 @@ def test_numpy_alone_cannot_be_changed_either():
     [
         (lambda x: x[:1], lambda x: x, r"returned an array of shape \(1,\).*but its like one of shape \(2,\)"),
         (lambda x: x * 1j, lambda x: x, "dtype complex.*but its like"),
+        (lambda x: np.array([1, 2**40]), lambda x: np.zeros(2, np.int32), "integers of dtype int64 that int32 cannot"),
         (lambda x: np.ma.array(x, mask=[True, False]), lambda x: x, "returned a MaskedArray"),
         (lambda x: (x, x), lambda x: x, r"another structure than its like: 2 array\(s\), not 1"),
         (lambda x: None, lambda x: x, "returned a NoneType"),
@@ -80,7 +81,7 @@ def test_numpy_alone_cannot_be_changed_either():
             r"like .* dtype object",
         ),
     ],
-    ids=["shape", "dtype", "masked", "count", "None", "text", "generator", "like text", "like None"],
+    ids=["shape", "dtype", "integer", "masked", "count", "None", "text", "generator", "like text", "like None"],
 )
 def test_a_result_that_is_not_like_it_should_be(ad, fun, like, message):
     with pytest.raises(RuleError, match=message):
