@@ -138,20 +138,22 @@ class _Call:
         graph.walk((value,), ends)
         if has_passes:
             refuse_reentrant(graph)
-        if _COMPILER in sys.modules and graph.has("CompiledFunctionBackwardBackward"):
+        if _COMPILER in sys.modules and (
+            graph.has("CompiledFunctionBackwardBackward") or (self.has_history and graph.has("_LastBackward"))
+        ):
             # PyTorch does not always raise: the node of that derivative is connected only to arguments that were
             # saved unchanged, so the rest would silently be zero.
-            msg = (
-                "PyTorch cannot differentiate the derivative of a function compiled by torch.compile. "
-                f"{remedy('second-derivative-of-compiled')}"
-            )
-            raise UndecidableError(msg)
+            raise _refused_second()
         triples = zip(self.tensors, owners, self.tracked, strict=True) if owners else ()
         pairs = [(tensor, owner) for tensor, owner, new in triples if owner is not None and owner is not new]
         if pairs:
             aliases.refuse_references(graph, value, [item for pair in pairs for item in pair], self.start)
         if self.held:
             aliases.refuse_history(graph, self.held, ends, self.start)
+
+    def last(self, leaf: Any, sources: list[torch.Tensor]) -> Any:
+        """Return a result of which PyTorch has no derivative after that of the value; a leaf of others as it is."""
+        return leaf if self.detached(leaf) is leaf else _Last.apply(sources, leaf.detach(), *sources)[0]  # type: ignore[no-untyped-call]
 
     def detached(self, leaf: Any) -> Any:
         """Return a result without what this call tracked; a leaf of others as it is."""
@@ -198,17 +200,18 @@ def _by_engine(
             if results:
                 graph.walk(results)
             again = any(map(call.is_other, graph.leaves))
+        # The derivative of a compiled function has none, so no graph of it is made, in which PyTorch may raise.
+        is_last = again and is_tracked and _COMPILER in sys.modules and graph.has("CompiledFunctionBackward")
         gradients: list[Any] = [None] * len(tracked)
         if is_tracked:
-            one = torch.ones_like(value)
-            if again and _COMPILER in sys.modules and graph.has("CompiledFunctionBackward"):
-                # The derivative of a compiled function is no constant, though its node may be connected to this
-                # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
-                call.sign((one.requires_grad_(),), (value,))
-            gradients = list(run_engine(value, one, call.inputs, create_graph=again))
+            gradients = list(run_engine(value, torch.ones_like(value), call.inputs, create_graph=again and not is_last))
         gradients = _completed(gradients, tracked)
     finally:
         call.end()
+    if is_last:
+        sources = [*graph.leaves, *(tensor for tensor in tensors if tensor.requires_grad)]
+        value, *gradients = _Last.apply(sources, value.detach(), *gradients, *sources)  # type: ignore[no-untyped-call]
+        aux = None if aux is None else map_aux(lambda leaf: call.last(leaf, sources), aux)
     del graph
     if again:
         call.sign(tracked, tensors)
@@ -216,6 +219,31 @@ def _by_engine(
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
+
+
+class _Last(torch.autograd.Function):
+    """Pass on results of a call that differentiated a compiled function, and refuse a derivative of them."""
+
+    @staticmethod
+    def forward(ctx: Any, sources: list[torch.Tensor], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the results among the tensors, connected to the sources behind them as PyTorch would connect them."""
+        ctx.count = len(tensors)
+        ctx.set_materialize_grads(False)
+        return tuple([result.detach() for result in tensors[: len(tensors) - len(sources)]])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
+        """Refuse a derivative that is not zero, as it is behind a sign or a comparison."""
+        if any(cotangent is not None and bool((cotangent != 0).any()) for cotangent in cotangents):
+            raise _refused_second()
+        return (None,) * (1 + ctx.count)
+
+
+def _refused_second() -> UndecidableError:
+    return UndecidableError(
+        "PyTorch cannot differentiate the derivative of a function compiled by torch.compile, nor again the function "
+        f"that has been differentiated. {remedy('second-derivative-of-compiled')}"
+    )
 
 
 def _completed(gradients: list[Any], tracked: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -17,7 +17,7 @@ from torch_cost import DEPTH, TRAINED, cost
 
 import adprotocol
 from adprotocol import NonDifferentiable, value_and_grad
-from adprotocol.errors import OutputError
+from adprotocol.errors import OutputError, UndecidableError
 
 X = torch.tensor([1.0, 2.0, -1.0])
 V = torch.tensor([1.0, 0.5, 2.0])
@@ -438,12 +438,70 @@ def test_a_second_derivative_of_a_compiled_function_is_refused_and_never_zero(sa
 
 @NON_LEAF
 @pytest.mark.usefixtures("compiler")
-def test_a_native_second_derivative_of_our_gradient_of_a_compiled_function_is_pytorchs_error():
+def test_what_comes_with_the_gradient_of_a_compiled_function_has_no_native_derivative():
     x = TWO.clone().requires_grad_()
-    slope = adprotocol.grad(compiled(SAVES["argument"]))(x)
-    same(slope.detach(), 3 * TWO**2)
-    with pytest.raises(RuntimeError, match="does not currently support double backward"):
-        slope.backward()
+    for result in (
+        *value_and_grad(compiled(SAVES["argument"]))(x),
+        adprotocol.grad(compiled(SAVES["argument"]))(3.0 * x),
+    ):
+        with pytest.raises(UndecidableError, match=r"torch\.compile"):
+            result.backward()
+
+
+def trained_critic():
+    torch.manual_seed(0)
+    critic = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    return critic, compiled(critic)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("loss", [torch.sum, lambda y: y.square().mean()], ids=["sum", "mean of squares"])
+def test_the_saliency_of_a_compiled_module_whose_parameters_require_grad_is_right(loss):
+    critic, fast = trained_critic()
+    x = torch.randn(5, 4)
+    tracked = x.clone().requires_grad_()
+    (want,) = torch.autograd.grad(loss(critic(tracked)), tracked)
+    value, gradient = value_and_grad(lambda x: loss(fast(x)))(x)
+    same(value.detach(), loss(critic(x)).detach())
+    torch.testing.assert_close(gradient.detach(), want)
+
+
+@pytest.mark.usefixtures("compiler")
+@NON_LEAF
+def test_a_generator_learns_through_a_compiled_critic_that_was_trained_by_hand():
+    critic, fast = trained_critic()
+    fast(torch.randn(5, 4)).sum().backward()
+    generator, noise = torch.nn.Linear(3, 4), torch.randn(5, 3)
+    want = torch.autograd.grad(critic(generator(noise)).sum(), list(generator.parameters()))
+    got = adprotocol.grad(lambda generator: fast(generator(noise)).sum())(generator)
+    for one, other in zip(got.values(), want, strict=True):
+        torch.testing.assert_close(one.detach(), other)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_adversarial_training_of_a_compiled_module_is_that_of_the_module():
+    critic, fast = trained_critic()
+    x = torch.randn(5, 4)
+
+    def robust(critic, call):
+        attack = torch.sign(adprotocol.grad(lambda x: call(x).square().sum())(x))  # of which the derivative is zero
+        return call(x + 0.1 * attack).square().sum()
+
+    got, want = (adprotocol.grad(lambda critic, call=call: robust(critic, call))(critic) for call in (fast, critic))
+    for name in want:
+        torch.testing.assert_close(got[name], want[name])
+    robust(critic, fast).backward()
+    torch.testing.assert_close(critic[0].weight.grad, want["0.weight"])
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_gradient_penalty_of_a_compiled_module_is_refused():
+    critic, fast = trained_critic()
+    x = torch.randn(5, 4)
+    penalty = lambda _critic: adprotocol.grad(lambda x: fast(x).sum())(x).square().sum()
+    for differentiate in (adprotocol.grad(penalty), lambda critic: penalty(critic).backward()):
+        with pytest.raises(UndecidableError, match="non_differentiable"):
+            differentiate(critic)
 
 
 @pytest.mark.usefixtures("compiler")
