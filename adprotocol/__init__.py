@@ -28,6 +28,7 @@ __all__ = [
     "trainable_mask",
     "tree_map",
     "value_and_grad",
+    "where",
     "within_gradient",
 ]
 

@@ -8,6 +8,7 @@ from adprotocol._hooks.cond import cond
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import non_differentiable
 from adprotocol._hooks.prevent_gradient import prevent_gradient
+from adprotocol._hooks.where import where
 from adprotocol._hooks.within_gradient import explain, within_gradient
 from adprotocol._rules.custom_derivative import custom_derivative
 from adprotocol._rules.host_function import host_function

@@ -132,6 +132,17 @@ def cond(
 
 
 @hookspec
+def array_namespace() -> Any:
+    """Return the functions with which `adprotocol.where` chooses elements.
+
+    Optional. A module or an object with three functions as the Python array API standard defines them:
+    ``where(mask, one, other)``, which broadcasts arrays and Python numbers and is differentiable, and, of
+    constants, ``argmax(mask)``, the position of an element that is True in the flattened mask, and
+    ``take(array, indices, axis)``.
+    """
+
+
+@hookspec
 def trainable(value: Any) -> bool | None:
     """Tell whether `value`, a leaf of a model, takes a gradient.
 

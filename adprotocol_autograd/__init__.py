@@ -82,6 +82,12 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
+def array_namespace() -> Any:
+    """Return the functions of ``autograd.numpy``."""
+    return gradient.ArrayNamespace
+
+
+@hookimpl
 def trainable(value: Any) -> bool | None:
     """Tell whether there is a real or complex floating number in the box."""
     return True if is_inexact(value) else None

@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import autograd.numpy as anp
+import numpy as np
 from autograd.core import VJPNode, add_outgrads, vspace
 from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
 from numpy import asarray, ndarray
@@ -134,3 +136,17 @@ def is_inexact(value: Any) -> bool:
     if dtype.kind == "O":
         return any(map(is_inexact, raw.reshape(-1).tolist()))
     return dtype.kind in "fc"
+
+
+class ArrayNamespace:
+    """The functions for `adprotocol.where`."""
+
+    argmax = staticmethod(np.argmax)
+    take = staticmethod(np.take)
+
+    @staticmethod
+    def where(mask: Any, one: Any, other: Any) -> Any:
+        """Choose elementwise; autograd differentiates its own ``where`` only for arrays of one shape."""
+        shape = np.broadcast_shapes(*map(np.shape, (mask, one, other)))
+        nothing = np.zeros(shape, bool)
+        return anp.where(mask, one + nothing, other + nothing)

@@ -96,6 +96,34 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
     return value.detach() if value.is_floating_point() or value.is_complex() else value
 
 
+class ArrayNamespace:
+    """The functions for `adprotocol.where`."""
+
+    @staticmethod
+    def where(mask: Any, one: Any, other: Any) -> torch.Tensor:
+        """Choose elementwise between tensors, numbers and arrays of NumPy."""
+        mask, one, other = (tensor_of(value) if is_of_numpy(value) else value for value in (mask, one, other))
+        return torch.where(mask, one, other)
+
+    @staticmethod
+    def argmax(mask: Any) -> Any:
+        """Return the position of an element that is True; PyTorch has no ``argmax`` of bools."""
+        mask = tensor_of(mask) if is_of_numpy(mask) else mask
+        return mask.reshape(-1).view(torch.uint8).max(0).indices
+
+    @staticmethod
+    def take(array: Any, indices: torch.Tensor, axis: int) -> Any:
+        """Return the elements at these positions of an axis."""
+        array = tensor_of(array) if is_of_numpy(array) else array
+        return array.index_select(axis, indices)
+
+
+@hookimpl
+def array_namespace() -> Any:
+    """Return the functions of PyTorch in the words of the array API standard."""
+    return ArrayNamespace
+
+
 @functools.cache
 def _divergences() -> Mapping[str, Divergence]:
     return read_divergences(Path(__file__).with_name("divergences.md"))

@@ -67,6 +67,9 @@ class Branches:
         BranchMismatchError: from `compare` and `result`, if the branches return what does not match.
     """
 
+    # How an error begins that shows results which do not match.
+    subject: str = "the branches of a staged or batched cond must return equal structures, shapes and dtypes"
+
     def __init__(
         self,
         arrays: type | tuple[type, ...],
@@ -160,10 +163,7 @@ class Branches:
             show_result(structure, iter([self.show(leaf) if lifted else f"{leaf!r:.60}" for lifted, leaf in leaves]))
             for structure, leaves in (self.of_true, self.of_false)
         )
-        return BranchMismatchError(
-            "the branches of a staged or batched cond must return equal structures, shapes and dtypes: true_fun "
-            f"returned {if_true}, false_fun {if_false}. {self.remedy}"
-        )
+        return BranchMismatchError(f"{self.subject}: true_fun returned {if_true}, false_fun {if_false}. {self.remedy}")
 
 
 def _matches(leaf: tuple[bool, Any], other: tuple[bool, Any]) -> bool:

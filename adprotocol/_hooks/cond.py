@@ -57,7 +57,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     After ``jax.lax.cond`` and ``torch.cond``.
     """
     if not (callable(true_fun) and callable(false_fun)):
-        raise branch_error(true_fun, false_fun)
+        raise branch_error("cond", true_fun, false_fun)
     binding = BINDINGS.PLAIN
     if type(pred) is not bool:
         pred, binding = predicate(pred)
@@ -74,17 +74,20 @@ if branch_check.is_on():
     cond = branch_check.checking(cond)
 
 
-def branch_error(true_fun: Any, false_fun: Any) -> BranchError:
+def branch_error(call: str, true_fun: Any, false_fun: Any) -> BranchError:
     """Return the error for branches of which one cannot be called."""
     name, fun = ("false_fun", false_fun) if callable(true_fun) else ("true_fun", true_fun)
     return BranchError(
-        f"cond was given {kind_of(fun)} as {name}; both branches must be functions of the operands: "
+        f"{call} was given {kind_of(fun)} as {name}; both branches must be functions of the operands: "
         "wrap a value as `lambda: value`"
     )
 
 
-def predicate(pred: Any) -> tuple[Any, Binding]:
-    """Return the predicate and its binding; a bool of Python or NumPy becomes a Python bool."""
+def predicate(pred: Any, call: str = "cond") -> tuple[Any, Binding]:
+    """Return the predicate and its binding; a bool of Python or NumPy becomes a Python bool.
+
+    That of `cond` is a scalar; the mask of `where` may have any shape.
+    """
     if isinstance(pred, NonDifferentiable):
         pred = pred.value
     binding = lookup(type(pred))
@@ -95,22 +98,22 @@ def predicate(pred: Any) -> tuple[Any, Binding]:
     if dtype is None and binding.kind in (ARRAY, VIEWED, CONSTANT):
         return pred, binding  # for the plugin to look into
     if binding.kind not in (PLAIN, NUMPY, ARRAY, VIEWED, CONSTANT) or kind_of_dtype(dtype) != "bool":
-        raise _predicate_error(pred, dtype)
+        raise _predicate_error(call, pred, dtype)
     shape = sizes(getattr(pred, "shape", ()))
-    if shape:
+    if shape and call == "cond":
         raise _predicate_shape_error(pred, shape)
-    return (bool(pred) if binding.framework is None else pred), binding
+    return (bool(pred) if binding.framework is None and not shape else pred), binding
 
 
-def _predicate_error(pred: Any, dtype: Any) -> PredicateError:
+def _predicate_error(call: str, pred: Any, dtype: Any) -> PredicateError:
     """Return the error for a predicate that is not boolean."""
     given = kind_of(pred) + (f" of dtype {dtype_name(dtype)}" if dtype is not None else f" ({shown(pred)})")
     origin = ""
     if type(pred) is int and pred in (-1, -2):
         origin = ", which is what `~` makes of a Python bool (swap the branches instead)"
     return PredicateError(
-        f"cond was given {given} as predicate{origin}; it takes a Python or NumPy bool, or a boolean scalar of the "
-        "framework: compare (`x > 0`), or reduce with any() or all()"
+        f"{call} was given {given} as predicate{origin}; it takes a Python or NumPy bool, or a boolean "
+        f"{'scalar' if call == 'cond' else 'array'} of the framework: compare (`x > 0`), or reduce with any() or all()"
     )
 
 
@@ -118,5 +121,5 @@ def _predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
     """Return the error for a boolean predicate that is not a scalar."""
     return PredicateShapeError(
         f"cond was given a boolean {type(pred).__qualname__} of shape {shape} as predicate; it takes a scalar, "
-        "shape (): reduce with any() or all(), vmap cond over the array, or choose elementwise with where()"
+        "shape (): reduce with any() or all(), vmap cond over the array, or choose elementwise with adprotocol.where"
     )
