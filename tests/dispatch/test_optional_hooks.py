@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from minimal_plugin import Array, Minimal
 
@@ -87,6 +88,15 @@ def test_an_array_without_a_dtype_needs_the_hook_that_says_whether_it_takes_a_gr
     try:
         with pytest.raises(PluginError, match=r"an Array has no dtype .* its plugin needs the hook trainable"):
             adprotocol.trainable([Array()])
+    finally:
+        unregister(record.name)
+
+
+def test_an_elementwise_choice_needs_the_hook_with_the_array_functions():
+    record = register(Minimal(), "fakefw")
+    try:
+        with pytest.raises(PluginError, match=r"where needs the hook array_namespace of the plugin for fakefw"):
+            adprotocol.where(np.array([True]), lambda x: x, lambda x: x, Array())
     finally:
         unregister(record.name)
 

@@ -1,0 +1,178 @@
+"""where: nothing of a function reaches a value or a derivative at an element where it is not chosen."""
+
+import warnings
+
+import autograd
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from ad_backends import AUTOGRAD, BACKENDS, JAX, TORCH
+
+from adprotocol import NonDifferentiable, grad, where, within_gradient
+from adprotocol.errors import BranchError, BranchMismatchError, MixedFrameworksError, PredicateError
+
+POINTS = np.array([[0.0, 4.0], [-1.0, 0.25]])
+POSITIVE = POINTS > 0
+ROOTS = np.where(POSITIVE, np.sqrt(np.abs(POINTS)), 0.0)
+SLOPES = np.where(POSITIVE, 0.5 / np.sqrt(np.where(POSITIVE, POINTS, 1.0)), 0.0)
+CURVATURES = np.where(POSITIVE, -0.25 * np.where(POSITIVE, POINTS, 1.0) ** -1.5, 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_nan_anywhere():
+    """The frameworks raise where a NaN arises, even one that is not chosen."""
+    with jax.debug_nans(True), torch.autograd.set_detect_anomaly(True), warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        yield
+
+
+def root(xp):
+    return lambda x: where(x > 0, xp.sqrt, lambda x: 0.0, x)
+
+
+def near(array, wanted):
+    array = array.detach() if isinstance(array, torch.Tensor) else array
+    np.testing.assert_allclose(np.asarray(array), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_value_gradient_tangent_and_second_derivative(backend):
+    x, f = backend.make(POINTS), root(backend.xp)
+    near(f(x), ROOTS)
+    total = lambda x: f(x).sum()
+    near(grad(total)(x), SLOPES)
+    near(backend.derivative(total)(x), SLOPES)
+    near(backend.tangent(f, x, backend.make(np.ones_like(POINTS))), SLOPES)
+    near(backend.derivative(lambda x: backend.derivative(total)(x).sum())(x), CURVATURES)
+    near(grad(lambda x: grad(total)(x).sum())(x), CURVATURES)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+@pytest.mark.parametrize("chosen", [True, False])
+def test_one_function_chosen_everywhere(backend, chosen):
+    x = backend.make(POINTS if not chosen else POINTS**2 + 1.0)
+    f = lambda x: where(x >= 1.0 if chosen else x > 9.0, backend.xp.log, lambda x: 3.0 * x, x).sum()
+    near(grad(f)(x), 1.0 / (POINTS**2 + 1.0) if chosen else np.full_like(POINTS, 3.0))
+
+
+def transformed(name, f):
+    total = lambda x: f(x).sum()
+    return {
+        "jax.jit": lambda x: jax.jit(jax.grad(total))(jnp.array(x)),
+        "jax.vmap of grad": lambda x: jax.vmap(jax.grad(total))(jnp.array(x)),
+        "jax.grad of vmap": lambda x: jax.grad(lambda x: jax.vmap(f)(x).sum())(jnp.array(x)),
+        "jax.grad of vmap to scalars": lambda x: jax.grad(lambda x: jax.vmap(f)(x).sum())(jnp.array(x.ravel())).reshape(
+            x.shape
+        ),
+        "jax.checkpoint": lambda x: jax.grad(jax.checkpoint(total))(jnp.array(x)),
+        "torch.vmap of grad": lambda x: torch.vmap(torch.func.grad(total))(torch.tensor(x)),
+        "torch.grad of vmap": lambda x: torch.func.grad(lambda x: torch.vmap(f)(x).sum())(torch.tensor(x)),
+        "torch.compile": lambda x: torch.compile(grad(total), fullgraph=True, backend="aot_eager")(torch.tensor(x)),
+    }[name](POINTS)
+
+
+@pytest.mark.parametrize("name", ["jit", "vmap of grad", "grad of vmap", "checkpoint"])
+def test_jax(name):
+    near(transformed(f"jax.{name}", root(jnp)), SLOPES)
+
+
+def test_jax_batched_to_scalars():
+    with jax.debug_nans(False):  # a scalar mask is a cond, and JAX's own
+        near(transformed("jax.grad of vmap to scalars", root(jnp)), SLOPES)
+
+
+@pytest.mark.parametrize("name", ["vmap of grad", "grad of vmap", "compile"])
+def test_torch(name):
+    with torch.autograd.set_detect_anomaly(name != "compile"):  # in which Dynamo compiles nothing
+        near(transformed(f"torch.{name}", root(torch)), SLOPES)
+
+
+def test_a_mask_of_rows_and_structures():
+    def unit(d):
+        norm = (d["x"] ** 2).sum(-1, keepdims=True)
+        zero = lambda d: {"direction": 0.0 * d["x"], "name": "unit"}
+        return where(
+            norm > 0,
+            lambda d: {"direction": d["x"] / (d["x"] ** 2).sum(-1, keepdims=True) ** 0.5, "name": "unit"},
+            zero,
+            d,
+        )
+
+    rows = np.array([[0.0, 0.0], [3.0, 4.0]])
+    for backend in BACKENDS:
+        x = backend.make(rows)
+        result = unit({"x": x, "label": NonDifferentiable(x), "name": "rows"})
+        assert result["name"] == "unit"
+        near(result["direction"], [[0.0, 0.0], [0.6, 0.8]])
+        near(grad(lambda x: unit({"x": x})["direction"].sum())(x), [[0.0, 0.0], [0.032, -0.024]])
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_all_broadcasts_and_jointly_safe_operands_stay_jointly_safe(backend):
+    # log(a - b) is a NaN wherever a <= b: at each value of b alone some a would be.
+    a, b = backend.make([[1.0], [4.0]]), backend.make([3.0, 5.0, 0.5])
+    f = lambda a, b: where(a > b, lambda a, b: backend.xp.log(a - b), lambda _a, b: b, a, b)
+    near(f(a, b), [[3.0, 5.0, np.log(0.5)], [0.0, 5.0, np.log(3.5)]])
+    for got, want in zip(
+        grad(lambda a, b: f(a, b).sum(), argnums=(0, 1))(a, b),
+        ([[2.0], [1.0 + 1 / 3.5]], [0.0, 2.0, -2.0 - 1 / 3.5]),
+        strict=True,
+    ):
+        near(got, want)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_what_a_function_closes_over_has_no_nan_either(backend):
+    x = backend.make([0.0, 2.0])
+    near(
+        grad(lambda scale: where(x > 0, lambda x: backend.xp.log(scale * x), lambda x: x, x).sum())(backend.make(3.0)),
+        1 / 3,
+    )
+
+
+def test_numpy_alone_and_numpy_masks():
+    near(root(np)(POINTS), ROOTS)
+    near(where(np.zeros(2, bool), np.log, lambda x: 2.0, np.array([0.0, -1.0])), [2.0, 2.0])
+    near(where(np.zeros((0, 2), bool), np.log, lambda x: x, np.zeros((0, 2))), np.zeros((0, 2)))
+    for backend in BACKENDS:
+        f = lambda x, xp=backend.xp: where(POSITIVE, xp.sqrt, lambda x: 0.0, x).sum()
+        near(grad(f)(backend.make(POINTS)), SLOPES)
+
+
+def test_integers_and_numbers():
+    index = jnp.array([0, 7])
+    near(
+        where(index < 2, lambda i, table: table[i], lambda i, _: i * 0.5, index, np.array([10.0, 20.0])[:]), [10.0, 3.5]
+    )
+    for backend in (JAX, TORCH, AUTOGRAD):
+        near(where(backend.make([1.0, 2.0]) > 1.5, lambda: 1.0, lambda: 0.0), [0.0, 1.0])
+
+
+def test_a_scalar_mask_is_a_cond():
+    for mask in (True, np.bool_(True), NonDifferentiable(np.array(True)), torch.tensor(True)):
+        assert where(mask, lambda x: x + 1.0, lambda x: 1 / 0, 5.0) == 6.0
+
+
+def test_questions_in_the_functions_are_answered_as_outside():
+    asked = []
+    f = lambda x: where(x > 0, lambda x: asked.append(within_gradient(x)) or x, lambda x: x, x).sum()
+    autograd.grad(f)(POINTS)
+    f(POINTS)
+    assert asked == [True, False]
+
+
+def test_what_is_refused():
+    x = np.ones(2)
+    for mask in (1.0, [True, False], x, "True", None):
+        with pytest.raises(PredicateError, match="where was given"):
+            where(mask, np.sqrt, np.sqrt, x)
+    with pytest.raises(BranchError, match=r"where was given a float .*as false_fun"):
+        where(x > 0, np.sqrt, 0.0, x)
+    with pytest.raises(BranchMismatchError, match="functions of where must return equal structures"):
+        where(x > 0, lambda x: {"a": x}, lambda x: x, x)
+    with pytest.raises(BranchMismatchError):
+        where(x > 0, lambda x: (x, "one"), lambda x: (x, "other"), x)
+    with pytest.raises(MixedFrameworksError):
+        where(x > 0, lambda a, b: a, lambda a, b: a, jnp.ones(2), torch.ones(2))
