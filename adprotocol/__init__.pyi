@@ -45,6 +45,7 @@ __all__ = [
     "trainable_mask",
     "tree_map",
     "value_and_grad",
+    "where",
     "within_gradient",
 ]
 
@@ -201,6 +202,12 @@ def non_differentiable(value: _T, /) -> _T: ...
 def prevent_gradient(value: _T, /, message: str) -> _T: ...
 def cond(
     pred: Answer | NonDifferentiable[Any],
+    true_fun: Callable[[*_Ts], _T],
+    false_fun: Callable[[*_Ts], _F],
+    *operands: *_Ts,
+) -> _T | _F: ...
+def where(
+    mask: Any,
     true_fun: Callable[[*_Ts], _T],
     false_fun: Callable[[*_Ts], _F],
     *operands: *_Ts,

@@ -141,8 +141,8 @@ def is_inexact(value: Any) -> bool:
 class ArrayNamespace:
     """The functions for `adprotocol.where`."""
 
-    argmax = staticmethod(np.argmax)
-    take = staticmethod(np.take)
+    argmax: Any = staticmethod(np.argmax)
+    take: Any = staticmethod(np.take)
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Any:

@@ -122,8 +122,8 @@ def _short(kind: Any) -> str:
 class ArrayNamespace:
     """The functions for `adprotocol.where`."""
 
-    where = staticmethod(jnp.where)
-    take = staticmethod(jnp.take)
+    where: Any = staticmethod(jnp.where)
+    take: Any = staticmethod(jnp.take)
 
     @staticmethod
     def argmax(mask: Any) -> Any:
