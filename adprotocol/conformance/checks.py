@@ -56,7 +56,7 @@ class Checked:
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self.variant.get(name) or getattr(self.harness, name)
+            return self.variant[name] if name in self.variant else getattr(self.harness, name)
         except AttributeError:
             msg = f"a harness has no {name!r}"
             raise AttributeError(msg) from None
@@ -67,7 +67,8 @@ class Checked:
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the native gradient of `fun`."""
-        made = (self.variant.get("grad") or self.harness.grad)(fun)
+        grad: Any = self.variant.get("grad", self.harness.grad)
+        made: Callable[..., Any] = grad(fun)
         if not callable(made):
             msg = f"grad of the harness returned {made!r:.60}, {kind_of(made)}; it returns a function"
             raise HarnessFault(msg)

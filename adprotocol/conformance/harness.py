@@ -223,7 +223,9 @@ CAPABILITIES = tuple(
 def _undefined(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def undefined(h: Harness, *_arguments: Any, **_keywords: Any) -> Any:
-        msg = f"{type(h).__qualname__} does not define {function.__name__}()"
+        name = function.__name__
+        remedy = f'if the system has none, say so: absent = {{"{name}": "why"}}'
+        msg = f"{type(h).__qualname__} does not define {name}(); {remedy}"
         raise NotImplementedError(msg)
 
     return undefined

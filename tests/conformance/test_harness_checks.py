@@ -30,12 +30,7 @@ def test_a_right_harness_passes_each_check(capability):
 
 
 def test_every_capability_has_a_check():
-    assert set(harness_checks.CHECKS) == set(KNOWN)
-
-
-def change(x):
-    x.value[...] = 4.0
-    return x
+    assert set(harness_checks.PROBES) == set(KNOWN)
 
 
 WRONG = {
@@ -45,7 +40,7 @@ WRONG = {
     "array of floats alone": (
         {"array": lambda self, value: toyad.array(np.asarray(value, float))},
         "array",
-        "array(2) is of dtype float64 and shape (); a integer scalar",
+        "the kind of array(2) is 'floating-point'; 'integer' was expected",
     ),
     "array of one element": (
         {"array": lambda self, value: toyad.array(np.atleast_1d(value))},
@@ -56,10 +51,10 @@ WRONG = {
     "to_numpy list": (
         {"to_numpy": lambda self, array: [3.0]},
         "to_numpy",
-        "to_numpy(array(3.0)) returned [3.0], a list; it returns a NumPy array, 3",
+        "to_numpy(array(3.0)) has shape (1,); () was expected",
     ),
-    "to_numpy None": ({"to_numpy": lambda self, array: None}, "to_numpy", "returned None, a NoneType"),
-    "to_numpy wrong": ({"to_numpy": lambda self, array: np.asarray(1.0)}, "to_numpy", "returned array(1.), an ndarray"),
+    "to_numpy None": ({"to_numpy": lambda self, array: None}, "to_numpy", "to_numpy(array(3.0)) is None"),
+    "to_numpy wrong": ({"to_numpy": lambda self, array: np.asarray(1.0)}, "to_numpy", "is 1.; 3. was expected"),
     "grad None": ({"grad": lambda self, fun: None}, "grad", "grad of the harness returned None, a NoneType"),
     "grad number": ({"grad": lambda self, fun: 12.0}, "grad", "grad of the harness returned 12.0, a float"),
     "grad of None": ({"grad": lambda self, fun: lambda *xs: None}, "grad", "is None; 12. was expected"),
@@ -73,19 +68,19 @@ WRONG = {
     "value_and_grad order": (
         {"value_and_grad": lambda self, fun: lambda *xs: toyad.value_and_grad(fun)(*xs)[::-1]},
         "value_and_grad",
-        "the value of value_and_grad is 12.; 18. was expected",
+        "value_and_grad of x * x * y at 3, 2, result 0, is 12.; 18. was expected",
     ),
     "value_and_grad one": (
         {"value_and_grad": lambda self, fun: toyad.grad(fun)},
         "value_and_grad",
-        "it returns two things",
+        "it returns 2 things",
     ),
     "jvp ignores": (
         {"jvp": lambda self, fun, x, t: (fun(x), toyad.grad(fun)(x))},
         "jvp",
-        "the tangent of jvp of x * x at 3 along 2 is 6.; 12. was expected",
+        "jvp of x * x at 3 along 2, result 1, is 6.; 12. was expected",
     ),
-    "jit runs": ({"jit": lambda self, fun: fun(toyad.array(3.0), toyad.array(1.0))}, "jit", "it returns a function"),
+    "jit runs": ({"jit": lambda self, fun: fun(toyad.array(3.0), toyad.array(1.0))}, "jit", "object is not callable"),
     "compile wrong": ({"compile": lambda self, fun: lambda *xs: 2.0 * fun(*xs)}, "compile", "20.; 10. was expected"),
     "vmap nothing": ({"vmap": lambda self, fun: lambda *xs: xs[0]}, "vmap", "vmap of a * b + 1 has shape (2,)"),
     "vmap first": (
@@ -97,14 +92,18 @@ WRONG = {
     "scan order": (
         {"scan": lambda self, fun, c, xs: toyad.scan(fun, c, xs)[::-1]},
         "scan",
-        "the first carry of scan is 3.; 24. was expected",
+        "scan with a carry of two, result 0, returned Array([3. 6.])",
     ),
-    "scan None": ({"scan": lambda self, fun, c, xs: None}, "scan", "scan returned None; it returns two things"),
+    "scan None": (
+        {"scan": lambda self, fun, c, xs: None},
+        "scan",
+        "scan with a carry of two returned None; it returns 2 things",
+    ),
     "stop_gradient zero": ({"stop_gradient": lambda self, x: 0.0 * x}, "stop_gradient", "is 0.; 3. was expected"),
     "no_grad number": (
         {"no_grad": lambda self, fun: 9.0},
         "no_grad",
-        "no_grad(fun) returned 9.0; it returns a function",
+        "'float' object is not callable",
     ),
     "custom_rule own": (
         {"custom_rule": lambda self, fun, derivative: fun},
@@ -114,28 +113,22 @@ WRONG = {
     "counter idle": (
         {"counter": lambda self: ((lambda x: x), lambda: 0)},
         "counter",
-        "the counter stayed at 0 although its identity was differentiated",
+        "whether that was counted, result 2, is False; True was expected",
     ),
-    "abstract idle": ({"abstract": lambda self, fun, *xs: None}, "abstract", "did not run the function"),
+    "abstract idle": (
+        {"abstract": lambda self, fun, *xs: None},
+        "abstract",
+        "whether abstract(fun, x) runs the function is False",
+    ),
     "parameter shared": ({"parameter": lambda self, value, trains: 3.0}, "parameter", "a new parameter each time"),
     "node copies": (
         {"node": lambda self, children: [1.0 * child for child in children]},
         "node",
-        "it yields the children",
+        "which children of node([x, 2]) are x, result 0, is False",
     ),
-    "threads number": ({"threads": lambda self: 2}, "threads", "threads() returned 2; it returns a bool"),
-    "devices text": ({"devices": lambda self: "cpu"}, "devices", "devices() returned 'cpu'"),
-    "devices none": ({"devices": lambda self: ()}, "devices", "at least one"),
-    "changes its input": (
-        {"jit": lambda self, fun: lambda x, y: (fun(x, y), change(x))[0]},
-        "jit",
-        "jit changed its input in place, from 3.0 to 4.0",
-    ),
-    "changes another input": (
-        {"grad": lambda self, fun: lambda *xs: (toyad.grad(fun)(*xs), change(xs[-1]))[0]},
-        "grad",
-        "grad changed its input in place, from 3.0 to 4.0",
-    ),
+    "threads number": ({"threads": lambda self: 2}, "threads", "the type of threads() is 'int'; 'bool' was expected"),
+    "devices text": ({"devices": lambda self: "cpu"}, "devices", "whether devices() returns names"),
+    "devices none": ({"devices": lambda self: ()}, "devices", "whether devices() returns names"),
 }
 
 
@@ -146,7 +139,7 @@ def test_each_way_to_be_wrong_is_found(members, capability, words):
     assert not isinstance(caught.value, AssertionError)
 
 
-@pytest.mark.parametrize("tolerance", ["tight", None, float("nan"), -1e-3, 0.5, float("inf"), True])
+@pytest.mark.parametrize("tolerance", [float("nan"), -1e-3, 0.5, float("inf"), True])
 def test_a_tolerance_that_lets_everything_or_nothing_pass_is_a_fault(tolerance):
     (message,) = problems(made(tolerance=tolerance))
     assert message == f"array: tolerance is {tolerance!r}; it is a number from 0 to 0.01"
@@ -165,21 +158,7 @@ def test_a_harness_without_grad_is_told_how_to_say_so():
         to_numpy = Autograd.to_numpy
 
     (message,) = problems(Without)
-    assert message.endswith(
-        "Without does not define grad(), which every harness must; if the system does not differentiate, "
-        'say so: absent = {"grad": "why"}'
-    )
-
-
-def test_a_harness_with_nothing_has_a_problem_for_each_function_that_it_must_have():
-    class Nothing(Harness):
-        name = "autograd"
-
-    assert [message.split(" does")[1].split(",")[0] for message in problems(Nothing)] == [
-        " not define array()",
-        " not define to_numpy()",
-        " not define grad()",
-    ]
+    assert message.endswith('Without does not define grad(); if the system has none, say so: absent = {"grad": "why"}')
 
 
 def test_none_takes_an_inherited_capability_away():
@@ -204,12 +183,11 @@ def test_a_fault_of_array_is_one_problem_and_what_takes_it_is_not_checked():
     assert result.message.startswith("not run: array of the harness is broken: array(3.0) returned None")
 
 
-def test_a_fault_of_grad_is_none_of_what_is_checked_with_it():
+def test_behind_a_fault_of_grad_nothing_else_is_checked():
     with toy():
         report = ran(made(ToyHarness, grad=lambda self, fun: None), fine)
     assert [problem.message.split(":")[0] for problem in report.problems] == ["grad"]
     assert report.capabilities["counter"] == "broken: not checked, for grad is broken"
-    assert report.capabilities["jit"] == "there"
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), RecursionError("too deep")])
@@ -257,10 +235,9 @@ def test_a_reason_may_be_anything_and_is_shown_on_one_line():
     ("variants", "words"),
     [
         ([], "variants: AttributeError: 'list' object has no attribute 'items'"),
-        ({"grad": [len]}, "variants: TypeError: cannot convert dictionary update"),
-        ({"gradient": {"vjp": len}}, "variants names gradient, unknown; there are grad, "),
-        ({"array": {"other": len}}, "variants names array, unknown"),
-        ({"grad": {"vjp": None}}, "the variant grad=vjp is None; it is a function"),
+        ({"grad": [len]}, "variants: TypeError: 'list' object is not a mapping"),
+        ({"gradient": {"vjp": len}}, "variants names gradient, no capability"),
+        ({"grad": {"vjp": None}}, "variant grad=vjp: TypeError: 'NoneType' object is not callable"),
         ({"grad": {"vjp": lambda fun: None}}, "variant grad=vjp: grad of the harness returned None"),
         ({"grad": {"vjp": lambda fun: 1 / 0}}, "variant grad=vjp: ZeroDivisionError: division by zero"),
         ({"grad": {"vjp": lambda fun: lambda *xs: 0.0 * xs[0]}}, "variant grad=vjp: grad of x * x * y at 3, 2 is 0."),

@@ -83,7 +83,7 @@ def test_a_broken_system_ends_the_run_and_what_followed_has_no_result(tmp_path):
     assert outcomes(report) == {"fine": PASS, "poisons": FAIL}
     (problem,) = report.problems
     assert problem.where == "run"
-    assert "cond/poisons left the system broken: the gradient of x * x at 3 is 0.; 6. was expected" in problem.message
+    assert "cond/poisons left the system broken: grad of x * x * y at 3, 2 is 0.; 12. was expected" in problem.message
     assert problem.message.endswith("2 scenarios have no result")
 
 
@@ -153,7 +153,7 @@ def test_a_fault_of_the_harness_fails_its_check_and_the_rest_says_so(tmp_path):
     )
     report = from_json(done.stdout)
     assert [problem.message for problem in report.problems] == [
-        "jvp: the tangent of jvp of x * x at 3 along 2 is 0.; 12. was expected"
+        "jvp: jvp of x * x at 3 along 2, result 1, is 0.; 12. was expected"
     ]
     (result,) = report.results
     assert (result.outcome, result.cause, result.ran) == (FAIL, HARNESS, False)

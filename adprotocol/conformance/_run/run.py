@@ -23,7 +23,7 @@ from adprotocol.conformance._run import result as results
 from adprotocol.conformance._run.case import cases
 from adprotocol.conformance._run.result import ABSENT, BROKEN, THERE, Problem, Report, Result
 from adprotocol.conformance.checks import Absent, Checked, HarnessFault, NoError, WrongAnswer
-from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, KNOWN, REQUIRED, TRIED
+from adprotocol.conformance.harness import CAPABILITIES, KNOWN, REQUIRED, TRIED
 from adprotocol.divergence import CORE, ERROR, WRONG
 from adprotocol.errors import one_line
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 CHECKS = ("attributes", "divergences", *REQUIRED, *CAPABILITIES, *TRIED)
 # How many frames of a failure are shown.
 FRAMES = 20
+# What is tried again behind each case.
+_CANARIES = ("array", "grad", "jvp")
 
 
 class LeftBroken(Exception):  # noqa: N818
@@ -78,13 +80,15 @@ class Run:
 
     @functools.cached_property
     def reasons(self) -> Mapping[str, str]:
-        """Return why the harness says that a capability or a nesting is absent."""
-        return self._read("harness", "absent", lambda: harness_checks.reasons(self.harness)) or {}
+        """Return why the harness says that a capability or a nesting is absent, each reason on one line."""
+        read = self._read("harness", "absent", lambda: dict(self.harness.absent.items())) or {}
+        return {name: " ".join(str(reason).split()) for name, reason in read.items()}
 
     @functools.cached_property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
         """Return the variants of the harness by capability and name."""
-        return self._read("harness", "variants", lambda: harness_checks.variants(self.harness)) or {}
+        harness = self.harness
+        return self._read("harness", "variants", lambda: {key: {**v} for key, v in harness.variants.items()}) or {}
 
     @functools.cached_property
     def divergences(self) -> tuple[Any, ...]:
@@ -107,9 +111,7 @@ class Run:
     def check(self, name: str) -> list[Problem]:
         """Make one of `CHECKS`, and return the problems."""
         if name == "attributes":
-            misspelt = self._read("harness", name, lambda: list(harness_checks.misspelt(self.harness, self.variants)))
-            wrong = [*(misspelt or ()), *self._wrong_reasons()]
-            self.problems += [Problem(where="harness", message=message) for message in wrong]
+            self.problems += [Problem(where="harness", message=message) for message in self._wrong_names()]
             return self.problems
         if name == "divergences":
             wrong = list(declared.problems(self.divergences, [case.id for case in self.cases]))
@@ -120,8 +122,9 @@ class Run:
         own = (f"{name}: ", f"variant {name}=")
         return [problem for problem in self.problems if problem.message.startswith(own)]
 
-    def _wrong_reasons(self) -> Iterator[str]:
-        """Yield what is wrong with the nestings that the harness says the system lacks."""
+    def _wrong_names(self) -> Iterator[str]:
+        """Yield what is wrong with the names in `variants` and `absent`."""
+        yield from (f"variants names {name}, no capability" for name in self.variants if name not in KNOWN)
         for name in self.reasons:
             if name in KNOWN:
                 continue
@@ -138,22 +141,17 @@ class Run:
 
     def _state(self, name: str) -> str:
         capability, _, variant = name.partition("=")
+        reason, defined = self.reasons.get(capability), self.harness.defines(capability)
+        if not defined and (reason or capability in CAPABILITIES):
+            return f"{ABSENT}: {reason or 'the harness does not define it'}"
+        # What is broken in the basis of all checks is reported once.
+        for basis in REQUIRED[: REQUIRED.index(capability)] if capability in REQUIRED else REQUIRED:
+            if self.state(basis).startswith(BROKEN):
+                return f"{BROKEN}: not checked, for {basis} is broken"
         try:
             with isolated():
-                harness_checks.require(self.harness, capability, self.reasons)
-                # A broken basis of many checks is reported once.
-                bases = (
-                    () if capability == "array" else ("array", "to_numpy", *harness_checks.BASIS.get(capability, ()))
-                )
-                for basis in bases:
-                    if basis != capability and self.state(basis).startswith(BROKEN):
-                        return f"{BROKEN}: not checked, for {basis} is broken"
                 harness_checks.check(self.harness, capability, self.functions(name) if variant else None)
-                if not variant:
-                    harness_checks.check_untracked(self.harness, capability)
-                if name == HIGHER_ORDER:
-                    with contextlib.suppress(Absent):
-                        harness_checks.check_enclosed(self.harness)
+                self._check_untracked(capability)
         except Absent as reason:
             return f"{ABSENT}: {reason}"
         except (Exception, SystemExit) as error:  # noqa: BLE001  (somebody else's code may raise anything)
@@ -162,6 +160,17 @@ class Run:
             self.problems.append(Problem(where="harness", message=f"{what}: {message}", detail=detail_of(error)))
             return f"{BROKEN}: {message}"
         return THERE
+
+    def _check_untracked(self, capability: str) -> None:
+        """Report once, rather than in every scenario, that arrays or results of the harness are tracked."""
+        call, _ = next(iter(harness_checks.PROBES[capability].values()))
+        h = Checked(self.harness)
+        if capability in harness_checks.UNTRACKED and adprotocol.within_gradient(call(h, h.array(3.0))) is True:
+            raise HarnessFault(
+                f"within_gradient is True for what {capability} of the harness returned although nothing is "
+                "differentiated: either the harness returns a tracked array (in PyTorch, requires_grad=True) or the "
+                "plugin is wrong"
+            )
 
     def functions(self, variant: str) -> dict[str, Callable[..., Any]]:
         """Return the function of a variant by its capability; empty without a variant."""
@@ -183,7 +192,7 @@ class Run:
         if missing := self._missing(case):
             return made(**missing)
         h = Checked(self.harness, self.functions(case.variant))
-        sound = self._sound  # before the first case
+        sound = [name for name in _CANARIES if self.state(name) == THERE]
         begin = time.perf_counter()
         try:
             with isolated():
@@ -261,42 +270,16 @@ class Run:
         own = tuple(f"{cls.__qualname__}." for cls in type(self.harness).__mro__)
         return isinstance(error, HarnessFault) or bool(frames and frames[-1][0].f_code.co_qualname.startswith(own))
 
-    def _fault(self, sound: list[Callable[[harness_checks.Probe], None]]) -> str:
-        """Return in which way the system no longer passes checks that it passed, in words."""
-        for check in sound:
+    def _fault(self, sound: list[str]) -> str:
+        """Return in which way the system no longer does what it did when the harness was checked, in words."""
+        for name in sound:
             try:
                 with isolated():
-                    check(harness_checks.Probe(self.harness))
+                    harness_checks.check(self.harness, name, probes=1)
+                    self._check_untracked(name)
             except (Exception, SystemExit) as error:  # noqa: BLE001  (a broken system may raise anything)
-                return str(error) if isinstance(error, HarnessFault) else f"trying a known gradient: {one_line(error)}"
+                return str(error) if isinstance(error, HarnessFault) else f"trying {name}: {one_line(error)}"
         return ""
-
-    @functools.cached_property
-    def _sound(self) -> list[Callable[[harness_checks.Probe], None]]:
-        """Return the checks, of a gradient and of answers, that the system passes."""
-        passed: list[Callable[[harness_checks.Probe], None]] = []
-        for capability, check in _CANARIES:
-            if self.state(capability) == THERE:
-                with contextlib.suppress(Exception, SystemExit), isolated():
-                    check(harness_checks.Probe(self.harness))
-                    passed.append(check)
-        return passed
-
-
-def _gradient(h: harness_checks.Probe) -> None:
-    h.assert_equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0, "the gradient of x * x at 3")
-
-
-def _tangent(h: harness_checks.Probe) -> None:
-    h.assert_equal(h.jvp(lambda x: x * x, h.array(3.0), h.array(1.0))[1], 6.0, "the tangent of x * x at 3")
-
-
-def _untracked(h: harness_checks.Probe) -> None:
-    answer = adprotocol.within_gradient(2.0 * h.array(3.0))
-    h.check(answer is False, "the answer is not False where nothing is differentiated")
-
-
-_CANARIES = (("grad", _gradient), ("jvp", _tangent), ("array", _untracked))
 
 
 @contextlib.contextmanager
