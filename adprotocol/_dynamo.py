@@ -136,12 +136,6 @@ def _attributes(value: Any) -> None:  # noqa: ARG001
     return None
 
 
-# Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
-@substitute_for(fields.check_static)
-def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
-    pass
-
-
 # An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
 @substitute_for(held.holds_objects)
 def _holds_objects(array: Any) -> bool:  # noqa: ARG001

@@ -19,11 +19,6 @@ from adprotocol.errors import PluginError
 # How the scenarios of a divergence fail: with an error, or with another answer and no error.
 ERROR, WRONG = "error", "wrong"
 
-_FIELDS = ("name", "remedy", "outcome", "scenarios")
-_FIELD = re.compile(rf"- ({'|'.join(_FIELDS)}): (.+)")
-_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_SCENARIO = re.compile(r"!?[^\s/@!]+/[^\s/@]+(@[^\s/@]+)?")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
@@ -50,8 +45,6 @@ class Divergence:
             decides. ``("cond/*", "!cond/vmap*")`` names all of `cond` but these.
         outcome: how they fail, for a user too: ``"error"``, or ``"wrong"`` for another answer and no error.
 
-    Raises:
-        PluginError: if a field is not as described.
     """
 
     name: str
@@ -60,21 +53,6 @@ class Divergence:
     remedy: str = ""
     scenarios: tuple[str, ...] = ()
     outcome: str = ERROR
-
-    def __post_init__(self) -> None:
-        if not _SLUG.fullmatch(self.name):
-            raise _wrong(self, "has a name that is not a slug", "write words of a-z and 0-9, joined by hyphens")
-        if not self.text.strip():
-            raise _wrong(self, "has an empty text", "say what happens, why, and what to do")
-        if self.outcome not in (ERROR, WRONG):
-            raise _wrong(self, f"has the outcome {self.outcome!r}", f"write {ERROR!r} or {WRONG!r}")
-        for scenario in self.scenarios:
-            if not _SCENARIO.fullmatch(scenario):
-                raise _wrong(self, f"names the scenario {scenario!r}", "write 'hook/name' or 'hook/name@variant'")
-
-
-def _wrong(divergence: Divergence, what: str, remedy: str) -> PluginError:
-    return PluginError(f"the declared divergence {divergence.name!r:.60} {what}; {remedy}")
 
 
 def read_divergences(path: str | Path) -> dict[str, Divergence]:
@@ -105,47 +83,25 @@ def read_divergences(path: str | Path) -> dict[str, Divergence]:
         path: the file, ``Path(__file__).with_name("divergences.md")`` in a module of the plugin.
 
     Raises:
-        PluginError: if the file has no entry, or one that is not as described; the error names both.
+        PluginError: if an entry has other fields, or lines that are none; the error names it and the file.
     """
     found: dict[str, Divergence] = {}
-    for heading, *lines in _sections(Path(path).read_text(encoding="utf-8")):
-        title = heading.removeprefix("## ").strip()
-        where = f"{path}, below the heading {title!r}"
-        fields: dict[str, Any] = {}
-        listed, _, text = "\n".join(lines).strip("\n").partition("\n\n")
-        for line in listed.splitlines():
-            field = _FIELD.fullmatch(line)
-            if field is None or field[1] in fields:
-                msg = f"{where}: {line!r:.80} is no field; write `- field: value`, each of {', '.join(_FIELDS)} once"
-                raise PluginError(msg)
-            fields[field[1]] = field[2]
-        if "scenarios" in fields:
-            fields["scenarios"] = tuple(item.strip(" `") for item in fields["scenarios"].split(","))
+    for section in re.split(r"(?m)^## ", Path(path).read_text(encoding="utf-8"))[1:]:
+        title, _, entry = section.partition("\n")
+        listed, _, text = entry.strip("\n").partition("\n\n")
         try:
-            entry = Divergence(**{"name": "", **fields}, title=title, text=text + "\n")
-        except PluginError as error:
-            msg = f"{where}: {error}"
+            fields: dict[str, Any] = dict(line.removeprefix("- ").split(": ", 1) for line in listed.splitlines())
+            if "scenarios" in fields:
+                fields["scenarios"] = tuple(item.strip(" `") for item in fields["scenarios"].split(","))
+            declared = Divergence(**fields, title=title.strip(), text=text + "\n")
+        except (TypeError, ValueError) as error:
+            msg = (
+                f"{path}, below the heading {title!r}: {error}; write `- field: value` for name, remedy, outcome and "
+                "scenarios, an empty line, and the text"
+            )
             raise PluginError(msg) from error
-        if entry.name in found:
-            msg = f"{where}: an entry before it has the name {entry.name!r}; rename one"
-            raise PluginError(msg)
-        found[entry.name] = entry
-    if not found:
-        msg = f"{path} declares no divergence; open each with a heading of the second level, `## Title`"
-        raise PluginError(msg)
+        found[declared.name] = declared
     return found
-
-
-def _sections(page: str) -> list[list[str]]:
-    """Return the lines below each heading of the second level, that heading first."""
-    sections: list[list[str]] = [[]]
-    fenced = False
-    for line in page.splitlines():
-        fenced ^= line.startswith("```")
-        if line.startswith("## ") and not fenced:
-            sections.append([])
-        sections[-1].append(line)
-    return sections[1:]
 
 
 # The divergences of every framework, and one that errors quote. Read when they are wanted: a program that is packed

@@ -130,7 +130,7 @@ class TreeError(ADProtocolError, ValueError):
 
 
 class StructureError(ADProtocolError, TypeError):
-    """`register_structure` was given what it cannot register, or a static field holds what cannot be compared."""
+    """`register_structure` was given what it cannot register."""
 
 
 class DeclarationError(ADProtocolError, ValueError):

@@ -11,7 +11,6 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.dtype import is_inexact
-from adprotocol.errors import PluginError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,15 +81,7 @@ def not_trainable(value: Any) -> None:
 
 def trainable_by_dtype(value: Any) -> bool | None:
     """Answer by the dtype: arrays of floating-point and complex dtypes take gradients."""
-    try:
-        dtype = value.dtype
-    except AttributeError:
-        msg = (
-            f"{kind_of(value)} has no dtype to tell whether it takes a gradient; its plugin needs the hook trainable "
-            "(adprotocol.hookspecs says how)"
-        )
-        raise PluginError(msg) from None
-    return True if is_inexact(dtype) else None
+    return True if is_inexact(value.dtype) else None
 
 
 class Binding:

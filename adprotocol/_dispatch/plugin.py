@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import of_framework
 from adprotocol.errors import PluginError, one_line
-from adprotocol.tree_library import TreeLibrary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from adprotocol._dispatch.binding import Binding, Kind
     from adprotocol.divergence import Divergence
+    from adprotocol.tree_library import TreeLibrary
 
 ACTIVE = "active"
 NOT_IMPORTED = "not imported"
@@ -84,7 +84,7 @@ class Plugin:
             self.constants = frozenset(cls for cls, can_be_tracked in types.items() if not can_be_tracked)
             self.functions = frozenset(self._classes("function_types"))
             self.label_methods = self._returned("label_protocol", dict) or {}
-            self.tree_library = self._returned("tree_library", _library)
+            self.tree_library = self._returned("tree_library")
             self.bindings = of_framework(self.name, self.hooks, self._classes("views"))
             for check in checks:
                 check(self)
@@ -142,13 +142,6 @@ class Plugin:
         """Return the declared divergences: none, if the plugin has no such hook; `PluginError` if that raises."""
         declared = self._returned("divergences", lambda declared: {entry.name: entry for entry in declared}) or {}
         return tuple(declared.values())
-
-
-def _library(library: Any) -> TreeLibrary:
-    if isinstance(library, TreeLibrary):
-        return library
-    msg = f"it returned {library!r:.60}, which is not an adprotocol.extend.TreeLibrary; return one"
-    raise PluginError(msg)
 
 
 def _by_class(listed: Any) -> dict[type, Any]:

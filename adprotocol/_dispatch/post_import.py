@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _PENDING: dict[str, Callable[[str], None]] = {}
 _LOCK = threading.Lock()
-_finding = threading.local()
 
 
 class PostImportFinder:
@@ -32,21 +31,12 @@ class PostImportFinder:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the spec that the other finders find for a module with a pending call; None for any other."""
-        if name not in _PENDING:
-            return None
-        under_way = vars(_finding).setdefault("names", set())
-        if name in under_way:  # a finder like this one asks for the whole of sys.meta_path again
-            return None
-        under_way.add(name)
-        try:
-            for finder in sys.meta_path:
-                find_spec = None if finder is FINDER else getattr(finder, "find_spec", None)
-                spec: ModuleSpec | None = None if find_spec is None else find_spec(name, path, target)
-                if spec is not None:
-                    _call_at_end(spec)
-                    return spec
-        finally:
-            under_way.discard(name)
+        for finder in sys.meta_path if name in _PENDING else ():
+            find_spec = None if finder is FINDER else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find_spec is None else find_spec(name, path, target)
+            if spec is not None:
+                _call_at_end(spec)
+                return spec
         return None
 
 

@@ -9,7 +9,7 @@ from adprotocol._dispatch import registry
 from adprotocol._dispatch.table import plugin_binding
 from adprotocol._trees.held import held
 from adprotocol._trees.traversal import sole_framework
-from adprotocol.errors import BackendError, MixedFrameworksError, PluginError, kind_of, nearest
+from adprotocol.errors import BackendError, MixedFrameworksError, PluginError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -89,15 +89,12 @@ def default() -> str:
 
 def named(name: Any) -> str:
     """Return the name of an active plugin, importing its framework if necessary."""
-    if not isinstance(name, str):
-        msg = f"backend is {name!r:.60}, {kind_of(name)}; give the name of a framework, such as 'jax'"
-        raise BackendError(msg)
     known = registry.REGISTRY.known()
-    plugin = known.get(name)
+    plugin = known.get(name) if isinstance(name, str) else None
     if plugin is None:
         msg = (
-            f"backend={name!r} names no plugin; known plugins: {', '.join(map(repr, known)) or 'none'} (nearest: "
-            f"{nearest(name, known)}). Correct the name, or install the distribution that has this plugin"
+            f"backend={name!r:.60} names no plugin; known plugins: {', '.join(map(repr, known)) or 'none'} (nearest: "
+            f"{nearest(str(name), known)}). Correct the name, or install the distribution that has this plugin"
         )
         raise BackendError(msg)
     if plugin.state in registry.UNSETTLED:

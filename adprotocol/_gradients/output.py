@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import NUMPY
-from adprotocol._dispatch.dtype import dtype_name, is_inexact, kind_of_dtype
+from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
@@ -90,8 +90,7 @@ def combine_aux(rest: Any, leaves: Iterable[Any]) -> Any:
 def check_output(value: Any, raw: Any) -> None:
     """Refuse a result that is not a real floating-point scalar; `raw` is the array or number in a tracer.
 
-    Its dtype is known by ``kind``, ``name`` or ``as_numpy_dtype``, or else by the
-    plugin's `trainable`: None is its answer for what takes no gradient.
+    Its dtype is known by ``name`` or ``as_numpy_dtype``.
 
     Raises `OutputError` with shape and dtype.
     """
@@ -104,28 +103,15 @@ def check_output(value: Any, raw: Any) -> None:
             "scalar of shape (), or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)
-    scalar = tuple(shape) == ()
-    if scalar and kind_of_dtype(dtype) == "float":
+    is_scalar, kind = tuple(shape) == (), kind_of_dtype(dtype)
+    # Of a dtype whose name says nothing the framework knows whether it has a derivative.
+    if is_scalar and (kind == "float" or (kind == "" and not hasattr(dtype, "kind"))):
         return
-    name = dtype_name(dtype)
-    if scalar and "complex" not in name and (is_inexact(dtype) or _takes_gradients(raw, dtype)):
-        return
-    remedy = "reduce it to a scalar, with sum() or mean()"
-    if scalar and "complex" in name:
+    remedy = "compute it in floating point" if is_scalar else "reduce it to a scalar, with sum() or mean()"
+    if is_scalar and kind == "complex":
         remedy = "take the real part or abs()"
-    elif scalar:
-        remedy = (
-            "compute it in floating point; if that dtype is one, the hook trainable of the plugin says so: it answers "
-            "None for what takes no gradient"
-        )
     msg = (
         f"the differentiated function returned {kind_of(value)} of shape {tuple(shape)} and dtype {dtype}; it must "
         f"return a real floating-point scalar of shape (): {remedy}"
     )
     raise OutputError(msg)
-
-
-def _takes_gradients(array: Any, dtype: Any) -> bool:
-    """Ask the plugin about an array whose dtype is none of NumPy's."""
-    binding = lookup(type(array))
-    return not hasattr(dtype, "kind") and binding.framework is not None and binding.trainable(array) is not None

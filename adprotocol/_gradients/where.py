@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import LABEL
-from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import is_container, tree_flatten
 from adprotocol._trees.treespec import count_leaves, difference, text, treespecs_equal
@@ -206,13 +204,10 @@ def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
 
 
 def _incapable(name: str, leaf: Any) -> SelectionError:
-    if lookup(type(leaf)).kind is LABEL:
-        why = "is labelled NonDifferentiable"
-    elif hasattr(leaf, "dtype"):
-        why = f"is {kind_of(leaf)} of dtype {leaf.dtype}, which has no derivative, or is never trained (a buffer),"
-    else:
-        why = f"is {kind_of(leaf)} ({shown(leaf, 40)})"
+    given = f"{kind_of(leaf)} ({shown(leaf, 40)})"
+    if hasattr(leaf, "dtype"):
+        given = f"{kind_of(leaf)} of dtype {leaf.dtype}"
     return SelectionError(
-        f"where selects {quoted(name)}, which {why} and cannot take a gradient; leave it out of the selection (a "
-        "predicate can look at the leaf: lambda path, leaf: ...)"
+        f"where selects {quoted(name)}, which is {given} and cannot take a gradient, as labels, buffers and integers "
+        "never do; leave it out of the selection (a predicate can look at the leaf: lambda path, leaf: ...)"
     )

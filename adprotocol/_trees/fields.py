@@ -6,7 +6,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.errors import DeclarationError, StructureError, kind_of, with_article
+from adprotocol.errors import DeclarationError, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -121,7 +121,6 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
         if not static:
             return children, names, names
         held = tuple([(name, getattr(value, name)) for name in static if hasattr(value, name)])
-        check_static(cls, held)
         return children, (names, held), names
 
     def unflatten(metadata: Any, children: Sequence[Any]) -> Any:
@@ -143,24 +142,6 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
         return value
 
     return flatten, unflatten
-
-
-def check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
-    """Refuse static fields that cannot be hashed, and arrays, even of a class that hashes them by identity."""
-    for name, item in held:
-        try:
-            hash(item)
-            is_hashable = not hasattr(type(item), "__dlpack__")
-        except TypeError:
-            is_hashable = False
-        if not is_hashable:
-            msg = (
-                f"the static field {name!r} of {cls.__qualname__} holds {kind_of(item)}, which cannot be hashed and "
-                "compared; static fields are part of the structure, by which frameworks decide whether to compile "
-                f"again. Give it a hashable value (a tuple for a list), or do not declare {name!r} static: label it "
-                "NonDifferentiable to keep it constant"
-            )
-            raise StructureError(msg)
 
 
 def _is_slot(value: Any) -> bool:

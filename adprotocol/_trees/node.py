@@ -186,7 +186,7 @@ def check_none(
     """
     for child, again in zip(children, flatten(value)[0], strict=False):
         if child is None and again is not None:
-            msg = f"it puts {shown(again)} in the place of None"
+            msg = f"{type(value).__qualname__} puts {shown(again)} in the place of None"
             raise ValueError(msg)
     try:
         empty = flatten(unflatten(metadata, [None] * len(children)))[0]

@@ -74,7 +74,7 @@ def register_structure(cls: Any = None, static: Iterable[str] = ()) -> Any:
 
     Raises:
         StructureError: not a class of these kinds, or registered before with other
-            static fields; later, a static field holds what cannot be hashed.
+            static fields.
         DeclarationError: a name in `static` is not a field.
         PluginError: a plugin cannot register the class.
     """

@@ -14,11 +14,11 @@ from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
-from adprotocol.errors import ADProtocolError, TreeError, with_article
+from adprotocol.errors import ADProtocolError, TreeError
 from adprotocol.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from adprotocol._trees.treespec import Treespec
 
@@ -270,10 +270,10 @@ def tree_unflatten(
         raise
     # A user's constructor may raise anything when given other leaves.
     except Exception as error:
-        refusing = _refusing(treespec, iter(leaves), "")[1]
-        if refusing is None and show is not None:  # the error is of what fills a viewed object
-            raise
-        raise _not_rebuildable(tree, refusing or ("", type(tree)), error) from error
+        if show is not None:
+            tree_unflatten(treespec, leaves, tree)
+            raise  # the error is of what fills a viewed object
+        raise _not_rebuildable(tree, error) from error
 
 
 def tree_split(treespec: Treespec, leaves: Sequence[Any], mask: Sequence[bool], tree: Any) -> tuple[Any, Any]:
@@ -281,11 +281,8 @@ def tree_split(treespec: Treespec, leaves: Sequence[Any], mask: Sequence[bool], 
     try:
         return split(treespec, functools.partial(next, iter(leaves)), functools.partial(next, iter(mask)))
     # A user's constructor may raise anything when given None.
-    except Exception:
-        for part in (True, False):  # one of them raises, and says where
-            kept = [leaf if wanted is part else None for leaf, wanted in zip(leaves, mask, strict=True)]
-            tree_unflatten(treespec, kept, tree)
-        raise
+    except Exception as error:
+        raise _not_rebuildable(tree, error) from error
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -308,30 +305,9 @@ def too_deep(tree: Any) -> TreeError:
     )
 
 
-def _not_rebuildable(tree: Any, refusing: tuple[str, type], error: Exception) -> TreeError:
-    path, cls = refusing
-    where = f"at {path!r} " if path else ""
+def _not_rebuildable(tree: Any, error: Exception) -> TreeError:
     return TreeError(
-        f"the {type(tree).__qualname__} given to adprotocol holds {where}{with_article(cls.__qualname__)} that cannot "
-        f"be rebuilt from its leaves ({type(error).__name__}: {error}); let its unflatten function accept any leaf, "
-        "None included (set the attributes instead of calling a constructor that checks them), or pass the arrays "
-        "themselves"
+        f"the {type(tree).__qualname__} given to adprotocol has a node that cannot be rebuilt from its leaves "
+        f"({type(error).__name__}: {error}); let its unflatten function accept any leaf, None included (set the "
+        "attributes instead of calling a constructor that checks them), or pass the arrays themselves"
     )
-
-
-def _refusing(treespec: Treespec, leaves: Iterator[Any], path: str) -> tuple[Any, tuple[str, type] | None]:
-    """Build again; return what was built, or the path and the class of the innermost node that refuses."""
-    if treespec is None:
-        return next(leaves), None
-    cls, metadata, names, children = treespec
-    built = []
-    for name, child in zip(names or ("",), children, strict=True):
-        part, refusing = _refusing(child, leaves, f"{path}.{name}".strip("."))
-        if refusing is not None:
-            return None, refusing
-        built.append(part)
-    try:
-        return (built[0] if cls is View else lookup(cls).unflatten(metadata, built)), None  # type: ignore[misc]
-    # The error that is being explained.
-    except Exception:  # noqa: BLE001
-        return None, (path, cls)

@@ -190,10 +190,10 @@ def test_info_shows_what_a_plugin_declares(site):
 
 
 def test_a_manifest_that_raises_leaves_its_plugin_active(site):
-    plugins, _ = site.plugin(PLUGIN + DECLARING.replace('"tape"', '"The tape"')).info()
+    plugins, _ = site.plugin(PLUGIN + DECLARING.replace("outcome=", "outcomes=")).info()
     reason = (
-        "plugin 'fakefw': the hook divergences raises PluginError: the declared divergence 'The tape' has a name that "
-        "is not a slug"
+        "plugin 'fakefw': the hook divergences raises TypeError: Divergence.__init__() got an unexpected keyword "
+        "argument 'outcomes'"
     )
     assert plugins["fakefw"]["state"] == "active"
     assert plugins["fakefw"]["reason"].startswith(reason)

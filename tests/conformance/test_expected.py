@@ -112,7 +112,6 @@ def test_one_entry_may_name_a_scenario_twice():
         (lambda: 1 / 0, "the hook divergences raises ZeroDivisionError"),
         (lambda: None, "NoneType"),
         (lambda: "text", "'str' object has no attribute 'name'"),
-        (lambda: (divergence("Not a slug"),), "not a slug"),
         (lambda: sys.exit(0), "SystemExit"),
     ],
 )

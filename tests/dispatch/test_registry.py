@@ -246,7 +246,6 @@ BAD = {
         r"takes \(fun, \*leaves\); .* takes \(fun, leaves\), as",
     ),
     "function_types": (returning((1,)), r"function_types returned 1, which is not a class"),
-    "tree_library": (returning((list, tuple)), r"which is not an adprotocol\.extend\.TreeLibrary; return one"),
     "label_protocol": (returning(None), r"the hook label_protocol raises TypeError"),
     "is_recording": (hookimpl(wrapper=True)(lambda self: (yield)), r"'is_recording' takes \(\) and is a wrapper; "),
 }

@@ -77,7 +77,7 @@ def test_an_unknown_backend_is_refused_with_those_that_there_are(name):
 
 @pytest.mark.parametrize("name", [3, True, np, ["jax"]])
 def test_a_backend_that_is_no_name_is_refused(name):
-    with pytest.raises(BackendError, match="the name of a framework"):
+    with pytest.raises(BackendError, match="names no plugin; known plugins"):
         grad(lambda x: x, backend=name)(2.0)
 
 
@@ -532,7 +532,6 @@ class Odd:
         (Odd(as_numpy_dtype=np.int32), None, False),
         (Odd(), True, True),
         (Odd(), False, True),
-        (Odd(), None, False),
     ],
 )
 def test_a_dtype_is_known_by_its_name_or_by_the_plugin(toy, dtype, trains, right):
@@ -549,5 +548,5 @@ def test_a_dtype_is_known_by_its_name_or_by_the_plugin(toy, dtype, trains, right
     if right:
         check_output(Named(1.5), Named(1.5))
         return
-    with pytest.raises(OutputError, match="the hook trainable of the plugin says so"):
+    with pytest.raises(OutputError, match="compute it in floating point"):
         check_output(Named(1.5), Named(1.5))

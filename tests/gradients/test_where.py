@@ -400,9 +400,9 @@ INCAPABLE = {
     "integers of JAX": (jnp.ones(2, int), "dtype int32"),
     "key": (jax.random.key(0), "dtype key"),
     "integers of PyTorch": (torch.ones(2, dtype=torch.int64), r"dtype torch\.int64"),
-    "buffer": (nn.Buffer(torch.ones(1)), r"never trained \(a buffer\)"),
-    "label": (NonDifferentiable(1.0), "labelled NonDifferentiable"),
-    "label of a tensor": (NonDifferentiable(torch.ones(1)), "labelled NonDifferentiable"),
+    "buffer": (nn.Buffer(torch.ones(1)), "as labels, buffers and integers never do"),
+    "label": (NonDifferentiable(1.0), r"a NonDifferentiable \(?"),
+    "label of a tensor": (NonDifferentiable(torch.ones(1)), "a NonDifferentiable of dtype"),
 }
 
 
@@ -412,11 +412,9 @@ def test_a_selected_leaf_that_can_take_no_gradient_is_refused_by_its_path(kind):
     tree = {"k": [1.0, Kernel(leaf)]}
     masks = {"k": [True, Kernel(True, True)]}, {"k": True}, True
     for where in ("k.1.variance", "*", ["k.0", "*.variance"], lambda path, leaf: True, *masks):
-        with pytest.raises(
-            SelectionError, match=rf"where selects 'k\.1\.variance', which is .*{named}.*cannot take a gradient"
-        ):
+        with pytest.raises(SelectionError, match=rf"where selects 'k\.1\.variance', .*{named}"):
             trainable(tree, where=where)
-    with pytest.raises(SelectionError, match=f"where selects the value itself, which is .*{named}"):
+    with pytest.raises(SelectionError, match=f"where selects the value itself, .*{named}"):
         trainable(leaf, where=True)
     assert selected(tree, "k.1.scale") == ["k.1.scale"]
 

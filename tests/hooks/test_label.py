@@ -20,10 +20,10 @@ A = np.array([3.0, 4.0])
 T = torch.tensor([1.0, 2.0])
 
 BINARY = [
-    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, divmod,
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
     operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
 ]  # fmt: skip
-INTEGER = [operator.lshift, operator.rshift, operator.and_, operator.or_, operator.xor]
+INTEGER = [operator.and_, operator.or_, operator.xor]
 
 
 def integer(x):
@@ -38,8 +38,6 @@ def test_operators_direct_and_reflected(op, pair):
     a, b = pair
     if op in INTEGER:
         a, b = integer(a), integer(b)
-    if op is divmod and isinstance(a, torch.Tensor):
-        return  # tensors have none
     want = op(a, b)
     for got in (
         op(NonDifferentiable(a), b),
@@ -58,15 +56,7 @@ def test_matrix_product_unary_and_rounding():
     assert (-NonDifferentiable(2.0), +NonDifferentiable(2.0), abs(NonDifferentiable(-2.0))) == (-2.0, 2.0, 2.0)
     assert ~NonDifferentiable(5) == -6
     assert (round(NonDifferentiable(2.6)), round(NonDifferentiable(1.234), 2)) == (3, 1.23)
-    assert (
-        math.floor(NonDifferentiable(2.6)),
-        math.ceil(NonDifferentiable(2.6)),
-        math.trunc(NonDifferentiable(2.6)),
-    ) == (
-        2,
-        3,
-        2,
-    )
+    assert (math.floor(NonDifferentiable(2.6)), math.ceil(NonDifferentiable(2.6))) == (2, 3)
     value = NonDifferentiable(2.0)
     value += 1.0
     assert value == 3.0

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import traceback
 import typing
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -372,7 +373,7 @@ def test_a_named_tuple_with_a_constructor_of_its_own_is_rebuilt_or_refused(cls):
     try:
         _, rest = partition(tree)
     except TreeError as error:
-        assert f"at 'k.0' a {cls.__name__} that cannot be rebuilt" in str(error)  # noqa: PT017
+        assert "the dict given to adprotocol has a node that cannot be rebuilt" in str(error)  # noqa: PT017
         return
     assert rest["k"][0] == (None, 3)
     assert type(rest["k"][0]) is cls
@@ -461,23 +462,23 @@ CALLS = {
 
 @REGISTRIES
 @pytest.mark.parametrize("call", CALLS)
-def test_a_constructor_that_refuses_none_is_named_with_its_path(register, call):
+def test_a_constructor_that_refuses_none_is_refused_with_its_error(register, call):
     cls = register(type("Made", (Refuses,), {}))
     refusing = cls(jnp.ones(1))
-    for part, path in (([1, refusing], r"k\.1"), (Mutable({"y": refusing}), r"k\.a\.y"), (refusing, "k")):
-        with pytest.raises(TreeError, match=f"given to adprotocol holds at '{path}' a Made that cannot be rebuilt"):
+    for part in ([1, refusing], Mutable({"y": refusing}), refusing):
+        with pytest.raises(TreeError, match=r"cannot be rebuilt .*a is None, no array") as caught:
             CALLS[call]({"x": jnp.ones(1), "k": part})
-    with pytest.raises(
-        TreeError, match=r"the Made given to adprotocol holds a Made that .*TypeError: a is None, no array"
-    ):
+        frames = traceback.extract_tb(caught.value.__cause__.__traceback__)
+        assert frames[-1].name == "__init__"  # of the class that refuses
+    with pytest.raises(TreeError, match=r"the Made given to adprotocol has a node that .*a is None, no array"):
         partition(cls(jnp.ones(1)))
 
 
 @REGISTRIES
 @pytest.mark.parametrize("call", CALLS)
-def test_a_constructor_that_replaces_none_is_refused_with_the_path(register, call):
+def test_a_constructor_that_replaces_none_is_refused(register, call):
     cls = register(type("Made", (Softly,), {}))
-    with pytest.raises(TreeError, match=r"at 'k\.1' a Made that cannot be rebuilt.*puts Array.* in the place of None"):
+    with pytest.raises(TreeError, match=r"cannot be rebuilt.*ValueError: Made puts Array.* in the place of None"):
         CALLS[call]({"x": jnp.ones(1), "k": [1, cls(jnp.ones(1))]})
     # Where nothing is left out, nothing is replaced.
     assert grad(lambda tree: (tree.a**2).sum())(cls(jnp.ones(1))).a.tolist() == [2.0]
@@ -491,16 +492,9 @@ class StructRefuses:
         assert self.a is not None
 
 
-def test_a_flax_struct_that_refuses_none_is_named():
-    with pytest.raises(TreeError, match=r"holds at '0\.k' a StructRefuses that cannot be rebuilt"):
+def test_a_flax_struct_that_refuses_none_is_refused():
+    with pytest.raises(TreeError, match=r"cannot be rebuilt from its leaves \(AssertionError"):
         trainable([{"k": StructRefuses(3)}])
-
-
-def test_the_innermost_class_that_refuses_is_named():
-    outer, inner = in_jax(type("Outer", (Node,), {})), in_jax(type("Inner", (Refuses,), {}))
-    tree = {"m": outer([Mutable(outer(inner(jnp.ones(1))))])}
-    with pytest.raises(TreeError, match=r"holds at 'm\.0\.0\.a\.0' an Inner that"):
-        trainable(tree, where=lambda path, leaf: False)
 
 
 def test_a_class_registered_in_a_namespace_of_its_own_is_no_node():
