@@ -50,11 +50,25 @@ def main(argv: list[str]) -> int:
 def _main(argv: list[str]) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
+    backend = arguments.harness or arguments.backend or ""
+    files = {name: vars(arguments)[name] for name in _REPORTS if vars(arguments)[name] is not None}
     try:
-        files, backend = _files(arguments), _backend(arguments)
-        select((), arguments.keywords, arguments.level)
-        return _list(arguments, backend) if arguments.list else _report(arguments, backend, files)
-    except UsageError as error:
+        if arguments.list:
+            return _list(arguments, backend)
+        if not backend:
+            parser.error(f"name one backend ({', '.join(names())}), or a harness with --harness MODULE:CLASS")
+        if "html" in files:
+            page.need_jinja2()
+        with contextlib.ExitStack() as stack:
+            # What cannot be written is an error before the run. A lone surrogate is written as its escape.
+            writers = {
+                name: sys.stdout
+                if file == "-"
+                else stack.enter_context(Path(file).open("w", encoding="utf-8", errors="backslashreplace"))
+                for name, file in files.items()
+            }
+            return _report(arguments, backend, writers)
+    except (UsageError, OSError) as error:
         parser.error(str(error))
     except BrokenBackend as error:
         sys.stderr.write(f"adprotocol conformance: {error}\n")
@@ -71,60 +85,19 @@ def _parser() -> argparse.ArgumentParser:
     add("backend", nargs="?", metavar="BACKEND", help="the name of a plugin, as `info` shows it; or numpy")
     add("--harness", metavar="MODULE:CLASS", help="use this harness instead of that of the plugin it names")
     for name, (what, _) in _REPORTS.items():
-        add(f"--{name}", dest=name, metavar="FILE", help=f"write {what}; - is standard output")
+        add(f"--{name}", metavar="FILE", help=f"write {what}; - is standard output")
     words = "run only what has this word in its id, transform or rule; a glob if it has * ? or [; may be repeated"
     add("-k", dest="keywords", action="append", default=[], metavar="WORD", help=words)
     level = "leave out scenarios less binding than this (default: %(default)s)"
     add("--level", choices=LEVELS, default=MAY, help=level)
     add("--device", help="the device of the arrays, one that the harness names")
     limit = "time limit of each scenario (default: %(default)g)"
-    add("--time-limit", type=_positive, default=SECONDS, metavar="SECONDS", help=limit)
+    add("--time-limit", type=float, default=SECONDS, metavar="SECONDS", help=limit)
     jobs = "run the scenarios in so many processes beside each other (default: %(default)s, a core each)"
-    add("--jobs", type=_count, default=min(os.cpu_count() or 1, MOST), metavar="N", help=jobs)
+    add("--jobs", type=int, default=min(os.cpu_count() or 1, MOST), metavar="N", help=jobs)
     add("--list", action="store_true", help="list the scenarios, those of BACKEND if given, and run none")
     add("-v", "--verbose", action="store_true", help="show the traceback of each failure")
     return parser
-
-
-def _positive(argument: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0 < float(argument) < float("inf"):
-            return float(argument)
-    raise argparse.ArgumentTypeError(f"{argument!r} is not a positive number of seconds")
-
-
-def _count(argument: str) -> int:
-    if argument.isdecimal() and int(argument):
-        return int(argument)
-    raise argparse.ArgumentTypeError(f"{argument!r} is not a positive number")
-
-
-def _backend(arguments: argparse.Namespace) -> str:
-    """Return the name of the backend or the path of the harness; an empty text if a list does without."""
-    if arguments.backend is None and arguments.harness is None and not arguments.list:
-        raise UsageError(f"name one backend ({', '.join(names())}), or a harness with --harness MODULE:CLASS")
-    if arguments.harness is not None and ":" not in arguments.harness:
-        raise UsageError(f"--harness {arguments.harness!r} is not of the form MODULE:CLASS")
-    return arguments.harness or arguments.backend or ""
-
-
-def _files(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the file of each report that was asked for; one that cannot be written is an error before the run."""
-    files = {name: vars(arguments)[name] for name in _REPORTS if vars(arguments)[name] is not None}
-    if arguments.list and files:
-        raise UsageError("--list runs nothing, so there is nothing to report")
-    if "html" in files:
-        page.need_jinja2()
-    if list(files.values()).count("-") > 1:
-        raise UsageError("only one report can go to standard output")
-    for name, target in files.items():
-        path = Path(target)
-        if target == "-":
-            continue
-        if path.is_dir() or not path.parent.is_dir():
-            what = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-            raise UsageError(f"--{name} {target}: {what}")
-    return files
 
 
 def _list(arguments: argparse.Namespace, backend: str) -> int:
@@ -133,11 +106,8 @@ def _list(arguments: argparse.Namespace, backend: str) -> int:
     if backend:
         from adprotocol.conformance._run.run import Run  # noqa: PLC0415  (a list of every scenario does without NumPy)
 
-        with contextlib.redirect_stdout(sys.stderr):
-            cases = Run(of(backend, arguments.device)).cases
+        cases = Run(of(backend, arguments.device)).cases
     chosen = select(cases, arguments.keywords, arguments.level)
-    if not chosen:
-        raise UsageError(f"no scenario has {', '.join(map(repr, arguments.keywords))}")
     for case in chosen:
         scenario = case.scenario
         needs = f" [{', '.join(scenario.needs)}]" if scenario.needs else ""
@@ -146,28 +116,14 @@ def _list(arguments: argparse.Namespace, backend: str) -> int:
     return 0
 
 
-def _report(arguments: argparse.Namespace, backend: str, files: dict[str, str]) -> int:
+def _report(arguments: argparse.Namespace, backend: str, writers: dict[str, TextIO]) -> int:
     """Run the suite, and write the reports."""
-    # A report on standard output must not be mixed with text for people.
-    stream = sys.stderr if "-" in files.values() else sys.stdout
-    report, interrupted = _run(arguments, backend, stream)
-    if not report.results and not report.problems:
-        selection = " ".join([*(f"-k {word!r}" for word in arguments.keywords), f"--level {arguments.level}"])
-        raise UsageError(f"nothing is selected by {selection}; --list shows what there is")
-    shown = "\n".join(written.summary(report, verbose=arguments.verbose))
-    stream.write(words.encodable(stream, f"{shown}\n"))
-    saved = [_save(_REPORTS[name][1](report), target) for name, target in files.items()]
-    if interrupted:
-        return terminal.INTERRUPTED
-    return 0 if report.ok and all(saved) else 1
-
-
-def _run(arguments: argparse.Namespace, backend: str, stream: TextIO) -> tuple[Report, bool]:
-    """Return the report, and whether the user interrupted the run."""
     for module, what in (("numpy", "NumPy"), ("pytest", "pytest"), ("xdist", "pytest-xdist")):
         need(module, f"the conformance suite needs {what}")
     from adprotocol.conformance._run import pytest_plugin  # noqa: PLC0415  (pytest is an optional dependency)
 
+    # A report on standard output must not be mixed with text for people.
+    stream = sys.stderr if sys.stdout in writers.values() else sys.stdout
     begin = time.perf_counter()
     selection = {"keywords": arguments.keywords, "level": arguments.level}
     options = {"backend": backend, "device": arguments.device, **selection}
@@ -182,20 +138,11 @@ def _run(arguments: argparse.Namespace, backend: str, stream: TextIO) -> tuple[R
     report = collector.report(
         backend, interrupted=interrupted, seconds=seconds, level=arguments.level, keywords=tuple(arguments.keywords)
     )
-    if arguments.harness and arguments.backend and report.backend != arguments.backend:
-        what = f"the harness is for {report.backend!r}, and {arguments.backend!r} was named"
-        raise UsageError(f"{what}; leave that out")
-    return report, interrupted
-
-
-def _save(content: str, target: str) -> bool:
-    """Write a report and return whether it could be; a lone surrogate is written as its escape."""
-    if target == "-":
-        sys.stdout.write(words.encodable(sys.stdout, content))
-        return True
-    try:
-        Path(target).write_text(content, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        sys.stderr.write(f"adprotocol conformance: {target} could not be written: {error}\n")
-        return False
-    return True
+    if not report.results and not report.problems:
+        words_given = "".join(f" -k {word!r}" for word in arguments.keywords)
+        raise UsageError(f"nothing is selected by{words_given} --level {arguments.level}; --list shows what there is")
+    shown = "\n".join(written.summary(report, verbose=arguments.verbose))
+    stream.write(words.encodable(stream, f"{shown}\n"))
+    for name, writer in writers.items():
+        writer.write(words.encodable(writer, _REPORTS[name][1](report)))
+    return terminal.INTERRUPTED if interrupted else int(not report.ok)

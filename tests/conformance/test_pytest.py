@@ -65,7 +65,7 @@ def test_a_run_survives_crashes_and_hangs_and_reports_what_is_silently_wrong_fir
     ]
     assert heads == sorted(heads)
     assert "all_scenarios()['cond/wrong'].function(checked(harness_of('breaking:Breaking')))" in shown
-    assert shown.splitlines()[-1].startswith("next: begin with cond/wrong: paste its repro")
+    assert shown.splitlines()[-1].startswith("next: begin with what comes first above")
     assert "in sleeps" in done.stderr
     assert "in crashes" in done.stderr
     for name in ("html", "markdown"):

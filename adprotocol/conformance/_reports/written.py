@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from adprotocol._cli import terminal
 from adprotocol.conformance._reports.entries import BAD, MEANINGS, entries, missing, other_reasons
 from adprotocol.conformance._reports.words import clean, line, some
-from adprotocol.conformance._run.result import CRASHED, EXPECTED, OUTCOMES, PASS, RUN, WRONG, Report, counts
+from adprotocol.conformance._run.result import EXPECTED, OUTCOMES, PASS, Report, counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ def summary(report: Report, *, verbose: bool = False) -> Iterator[str]:
     yield from _block(terminal.aligned(rows, "  "))
     yield f"\n{'PASS' if report.ok else 'FAIL'}: {report.sentence()}"
     if not report.ok:
-        yield f"\nnext: {_advice(report)}"
+        yield "\nnext: begin with what comes first above; -k ID -v runs one scenario alone and shows its traceback"
 
 
 def _entry(report: Report, results: list[Result], *, verbose: bool) -> Iterator[str]:
@@ -81,22 +81,6 @@ def _capabilities(report: Report) -> Iterator[str]:
         yield from _block([*states, *others])
 
 
-def _advice(report: Report) -> str:
-    """Return what to do next."""
-    places = [problem.where for problem in report.problems]
-    bad = [result for outcome in BAD for result in report.results if result.bad and result.outcome == outcome]
-    if RUN in places:
-        return "run it again; the report has what ran until then"
-    if "harness" in places:
-        return "begin with the problems, which come first above, and run it again; -v shows where each is raised"
-    if bad:
-        remedy = "paste its repro into Python, or " * bool(bad[0].repro)
-        return f"begin with {line(bad[0].id)}: {remedy}run that alone with its traceback, by -k {line(bad[0].id)} -v"
-    if places:
-        return "correct what the plugin declares, as the problems above say, and run it again"
-    return "nothing ran: let the harness have the capabilities that are missing, or select other scenarios"
-
-
 def _block(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         yield textwrap.indent(clean(text).rstrip("\n"), "    ")
@@ -109,31 +93,16 @@ def escaped(text: str) -> str:
 
 
 def to_badge(report: Report) -> str:
-    """Return the badge as the JSON that badge services read (an endpoint badge of shields.io)."""
-    message, colour = _message(report)
+    """Return the badge as the JSON that badge services read (an endpoint badge of shields.io).
+
+    It shows how many scenarios passed, or how many have the worst outcome.
+    """
+    count = counts(report.results)
+    worst = next((f"{count[outcome]} {outcome}" for outcome in BAD if count[outcome]), "a problem")
+    passed = f"{count[PASS]}/{report.ran}" + f", {count[EXPECTED]} declared" * bool(count[EXPECTED])
+    # Unless it says so, a selection would look like the whole suite.
+    selected = f" of {report.total} selected" * (len(report.results) < report.total)
+    message, colour = (passed + selected, "green") if report.ok else (worst if report.results else "nothing ran", "red")
     # The URL of a badge cannot override the colour of an error.
     data = {"schemaVersion": 1, "label": "adprotocol", "message": message, "color": colour, "isError": not report.ok}
     return json.dumps(data, indent=1) + "\n"
-
-
-def _message(report: Report) -> tuple[str, str]:
-    """Return the message and the colour: the worst outcome there is, else how many of those that ran passed."""
-    count = counts(report.results)
-    for worst in (WRONG, CRASHED):
-        if count[worst]:
-            return f"{count[worst]} {worst}", "red"
-    failed = sum(result.bad for result in report.results)
-    if failed:
-        return f"{failed} of {report.ran + report.blocked} fail", "red"
-    if report.problems:
-        return f"{len(report.problems)} problem{'s' * (len(report.problems) > 1)}", "orange"
-    if not report.ran:
-        return "nothing ran", "lightgrey"
-    silent = f", {report.declared_wrong} declared silent" if report.declared_wrong else ""
-    passed = f"{count[PASS]}/{report.ran}"
-    if len(report.results) < report.total:
-        # Unless it says so, a selection would look like the whole suite.
-        return f"{passed} of {report.total} selected{silent}", "yellow"
-    if silent:
-        return f"{passed}{silent}", "yellowgreen"
-    return f"{passed}, {count[EXPECTED]} declared" if count[EXPECTED] else passed, "green"

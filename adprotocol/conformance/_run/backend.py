@@ -83,8 +83,6 @@ def _broken(what: str) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except UsageError:
-        raise
     except (Exception, SystemExit) as error:
         raise BrokenBackend(f"{what} {one_line(error)}") from error
 
@@ -107,32 +105,24 @@ def find(name: str, device: str | None = None) -> Backend:
             "upgrade the plugin, or name a harness with --harness MODULE:CLASS"
         )
         raise UsageError(msg)
-    where = f"the hook harness of the plugin {name!r}"
-    with _broken(f"{where} raises"):
+    with _broken(f"the hook harness of the plugin {name!r} raises"):
         harness = hook(device)
-    if not isinstance(harness, Harness):
-        raise BrokenBackend(f"{where} returned {harness!r:.60}; it returns an instance of {_CLASS}")
-    if harness.name not in ("", name, plugin.framework):
-        raise BrokenBackend(f"{where} returned a harness with the name {harness.name!r:.60}; its name is {name!r}")
-    # Scenarios name the plugin by it; it differs from the framework's name if two plugins serve one framework.
-    harness.name = name
+        # Scenarios name the plugin by it; it differs from the framework's name if two plugins serve one framework.
+        harness.name = name
     return around(harness, expression=expression_of(name, device))
 
 
 def load(path: str, device: str | None = None) -> Backend:
     """Return the backend of a harness given as "module:attribute", a class or an instance.
 
-    Raises `UsageError` if there is none, and `BrokenBackend` if its module or class raises.
+    Raises `BrokenBackend` if there is none, or its module or class raises.
     """
     module, _, attribute = path.partition(":")
     # As with `python -m`, a module in the current directory is found.
     if "" not in sys.path:
         sys.path.insert(0, "")
-    with _broken(f"--harness {path!r}: importing {module} raises"):
-        try:
-            made = operator.attrgetter(attribute)(importlib.import_module(module))
-        except (ImportError, AttributeError, ValueError, TypeError) as error:
-            raise UsageError(f"--harness {path!r} names nothing: {one_line(error)}; it is MODULE:CLASS") from error
+    with _broken(f"the harness {path!r}, as MODULE:CLASS, raises"):
+        made = operator.attrgetter(attribute)(importlib.import_module(module))
     return around(made, device, expression=expression_of(path, device))
 
 
@@ -143,16 +133,19 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
     without a plugin, and `BrokenBackend` if the harness raises.
     """
     if isinstance(harness, type) and issubclass(harness, Harness):
-        with _broken(f"{harness.__qualname__}({'' if device is None else repr(device)}) raises"):
+        with _broken(f"{harness.__qualname__} raises"):
             harness = harness() if device is None else harness(device)
     if not isinstance(harness, Harness):
         raise UsageError(f"{harness!r:.80} is {kind_of(harness)}; a harness derives from {_CLASS}")
     cls = type(harness)
-    with _broken(f"the attribute name of {cls.__qualname__} raises"):
-        name = harness.name
+    with _broken(f"{cls.__qualname__} raises"):
+        name, there = harness.name, list(map(str, harness.devices())) if harness.defines("devices") else []
     if not isinstance(name, str) or not name:
         raise UsageError(f"{cls.__qualname__} has the name {name!r:.60}; set the attribute name to that of its plugin")
-    _check_device(harness, device)
+    if device not in (None, harness.device):
+        raise UsageError(f"the device {device!r} was asked for, and the harness of {name} is on {harness.device!r}")
+    if harness.device not in (None, *there):
+        raise UsageError(f"{name} has no device {harness.device!r} here; there are {', '.join(there) or 'none'}")
     expression = expression or expression_of(f"{cls.__module__}:{cls.__qualname__}", harness.device)
     made = functools.partial(Backend, name=name, harness=harness, expression=expression)
     if name == NUMPY:
@@ -174,39 +167,17 @@ def expression_of(name: str, device: str | None) -> str:
     return f"harness_of({name!r})" if device is None else f"harness_of({name!r}, {device!r})"
 
 
-def _check_device(harness: Harness, device: str | None) -> None:
-    name, given = harness.name, harness.device
-    if device is not None and given != device:
-        raise UsageError(f"the device {device!r} was asked for, and the harness of {name} is on {given!r}")
-    if given is None:
-        return
-    if not harness.defines("devices"):
-        raise UsageError(f"{name} has no devices to choose from, and {given!r} was asked for; leave --device out")
-    with _broken(f"the harness of {name} cannot list its devices:"):
-        there = list(map(str, harness.devices()))
-    if given not in there:
-        raise UsageError(f"{name} has no device {given!r} here; there are {', '.join(there)}")
-
-
 def _activated(name: str) -> Plugin:
+    """Return the plugin of that name, with its framework imported."""
     plugin = registry.REGISTRY.known().get(name)
     if plugin is None:
         there = ", ".join(names())
         raise UsageError(f"no backend {name!r}; there are {there}. Install its plugin, or correct the name")
-    framework = plugin.framework
     if plugin.state in registry.WAITING:
-        with _broken(f"backend {name!r}: importing {framework} raises"):
-            try:
-                importlib.import_module(framework)
-            except ModuleNotFoundError as error:
-                if error.name != framework:
-                    raise
-                raise UsageError(f"backend {name!r}: {framework} is not installed ({error}); install it") from error
+        with _broken(f"backend {name!r}: importing {plugin.framework} raises"):
+            importlib.import_module(plugin.framework)
         registry.load_plugins()
-    if plugin.state == registry.BLOCKED:
-        variable = registry.BLOCK_VARIABLE
-        raise UsageError(f"backend {name!r} is blocked; take it out of the environment variable {variable}")
     if plugin.state != registry.ACTIVE:
-        remedy = "Run `python -m adprotocol doctor`"
-        raise BrokenBackend(f"the plugin {name!r} is {plugin.state}: {plugin.reason}. {remedy}")
+        reason = f"{plugin.state}: {plugin.reason}" if plugin.reason else plugin.state
+        raise BrokenBackend(f"the plugin {name!r} is {reason}. Run `python -m adprotocol doctor`")
     return plugin
