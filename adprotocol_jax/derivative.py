@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, mlir
+from jax.interpreters import partial_eval as pe
 
+from adprotocol.errors import RuleError
 from adprotocol_jax import internals, primitives
 from adprotocol_jax.rule_call import BatchedCall, RuleCall, refuse_objects
 
@@ -141,9 +143,34 @@ def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleC
     return results, [0] * len(results)
 
 
+def _function_transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall) -> list[Any]:
+    """Transpose a function that is linear in some operands: there its rule for reverse mode is equal at all points."""
+    needed = tuple(isinstance(operand, ad.UndefinedPrimal) for operand in operands)
+
+    def pulled(points: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        rest = iter(points)
+        arrays = [next(rest) if need else operand for operand, need in zip(operands, needed, strict=True)]
+        return call.backward(needed, call.kept(call.run(arrays), arrays), cotangents[: call.outline.count])
+
+    points = [operand.aval for operand in operands if isinstance(operand, ad.UndefinedPrimal)]
+    values = list(map(internals.instantiated, cotangents))
+    program = jax.make_jaxpr(pulled)(points, values)
+    pruned, used = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals))
+    if any(used[: len(points)]):
+        msg = (
+            f"jax.linear_transpose reaches {call.rule.name}, whose derivative rule uses the arguments or the result, "
+            "as that of no linear function does; compute the gradient from the cotangent alone, or use jax.vjp"
+        )
+        raise RuleError(msg)
+    values = [value for value, is_used in zip(values, used[len(points) :], strict=True) if is_used]
+    gradients = iter(jaxpr_as_fun(ClosedJaxpr(pruned, program.consts))(*values))
+    return [next(gradients) if need else None for need in needed]
+
+
 _function_p.def_impl(_run)
 _function_p.def_effectful_abstract_eval(_abstract)
 ad.primitive_jvps[_function_p] = _jvp
+ad.primitive_transposes[_function_p] = _function_transpose
 internals.linearize_by(_function_p, _linearize)
 internals.batch_by(_function_p, _batch)
 mlir.register_lowering(_function_p, mlir.lower_fun(lambda *arrays, call: call.run(arrays), multiple_results=True))
@@ -159,8 +186,11 @@ def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[
     return call.forward(needed, operands[:count], _as_arrays(operands[count:]))
 
 
-def _linear_abstract(*types: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:  # noqa: ARG001
-    return [kind.to_tangent_aval().strip_weak_type() for kind in types[: call.outline.count]]
+def _linear_abstract(*types: Any, call: RuleCall, needed: tuple[bool, ...]) -> Any:
+    results = [kind.to_tangent_aval().strip_weak_type() for kind in types[: call.outline.count]]
+    if not call.rule.has_jvp:  # a rule for reverse mode need not have a transpose
+        return results, frozenset()
+    return results, jax.make_jaxpr(functools.partial(_evaluate, call=call, needed=needed))(*types).effects
 
 
 def _linear_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -195,7 +225,7 @@ def _linear_batch(
 
 
 _linear_p.def_impl(_evaluate)
-_linear_p.def_abstract_eval(_linear_abstract)
+_linear_p.def_effectful_abstract_eval(_linear_abstract)
 ad.primitive_jvps[_linear_p] = _linear_jvp
 ad.primitive_transposes[_linear_p] = _transpose
 internals.batch_by(_linear_p, _linear_batch)

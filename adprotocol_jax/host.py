@@ -1,4 +1,7 @@
-"""Host functions with JAX: called at once where values are concrete, by ``jax.pure_callback`` where they are not."""
+"""Host functions with JAX: called at once where values are concrete, by ``jax.pure_callback`` where they are not.
+
+A primitive stands for the call. Eager vmap comes down to concrete values too, so it compiles no callback.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 from adprotocol.errors import RuleError
 from adprotocol_jax import internals, primitives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 def call(
@@ -21,34 +27,81 @@ def call(
     """Return the results of a function of NumPy arrays, as JAX's."""
     arrays = [primitives.prevented(array, message) for array in arrays]
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
-        device = next((array.device for array in arrays if len(array.devices()) == 1), None)
-        results = fun([np.asarray(array) for array in arrays])
-        return [jnp.asarray(_as_dtype(one, internals.type_like(one).dtype), device=device) for one in results]
+        return _run(*arrays, fun=fun)
     if like is None:
         msg = (
             "a host function was called with a value that JAX traces, in jit or vmap, and does not tell the shapes of "
             "its results; declare them by host_function(like=...)"
         )
         raise RuleError(msg)
-    types = [internals.type_like(kind) for kind in like]
-
-    def callback(*values: Any) -> list[Any]:
-        results = fun([np.asarray(value) for value in values])
-        return [_as_dtype(result, kind.dtype) for result, kind in zip(results, types, strict=True)]
-
-    method = "broadcast_all" if batched else "sequential"
-    results = jax.pure_callback(callback, types, *arrays, vmap_method=method)
+    results = _host_p.bind(*arrays, fun=fun, types=tuple(map(internals.type_like, like)), batched=batched)
     # JAX assumes that the results of a callback are equal on all devices of a mesh.
     axes = frozenset().union(*map(internals.varying_axes, arrays))
     return [internals.as_varying(result, axes) for result in results]
 
 
-def _as_dtype(result: Any, dtype: Any) -> Any:
+_Spec: Any = PartitionSpec  # not typed
+
+_host_p: Any = Primitive("adprotocol_host_function")
+_host_p.multiple_results = True
+
+
+def _run(*arrays: Any, fun: Any, types: Any = None, batched: bool = False) -> list[Any]:  # noqa: ARG001
+    """Call the function on concrete arrays; its results are committed to devices if an argument is."""
+    sharding = next((array.sharding for array in arrays if getattr(array, "committed", False)), None)
+    if isinstance(sharding, NamedSharding):
+        sharding = NamedSharding(sharding.mesh, _Spec())
+    return [jnp.asarray(result, device=sharding) for result in _results(fun, arrays, types)]
+
+
+def _stage(*arrays: Any, fun: Any, types: Any, batched: bool) -> Any:  # noqa: ARG001
+    return jax.pure_callback(lambda *values: _results(fun, values, types), types, *arrays)
+
+
+def _results(fun: Any, arrays: Sequence[Any], types: Any) -> list[Any]:
+    results = fun([np.asarray(array) for array in arrays])
+    return list(map(_as_type, results, types or map(internals.type_like, results)))
+
+
+def _batch(values: Sequence[Any], dims: Sequence[int | None], *, fun: Any, types: Any, batched: bool) -> Any:
+    """Call the function once if it takes leading axes, and else for each row."""
+    size = next(value.shape[dim] for value, dim in zip(values, dims, strict=True) if dim is not None)
+    types = tuple(kind.update(shape=(size, *kind.shape)) for kind in types)
+
+    def rowwise(arrays: list[Any]) -> list[Any]:
+        rows = [fun([a if dim is None else a[row] for a, dim in zip(arrays, dims, strict=True)]) for row in range(size)]
+        return [np.array([row[place] for row in rows]).reshape(kind.shape) for place, kind in enumerate(types)]
+
+    moved = [
+        jnp.moveaxis(value, dim, 0)
+        if dim is not None
+        else jnp.broadcast_to(value, (size, *value.shape))
+        if batched
+        else value
+        for value, dim in zip(values, dims, strict=True)
+    ]
+    results = _host_p.bind(*moved, fun=fun if batched else rowwise, types=types, batched=batched)
+    return results, [0] * len(types)
+
+
+_host_p.def_impl(_run)
+_host_p.def_abstract_eval(lambda *_, types, **_params: [jax.core.ShapedArray(kind.shape, kind.dtype) for kind in types])
+batching.primitive_batchers[_host_p] = _batch
+mlir.register_lowering(_host_p, mlir.lower_fun(_stage, multiple_results=True))
+
+
+def _as_type(result: Any, kind: Any) -> Any:
     """Return a result in a dtype of JAX, 32 bits wide without ``jax_enable_x64``; refuse integers that overflow."""
-    cast = np.asarray(result, dtype)
+    cast = np.asarray(result, kind.dtype)
+    if cast.shape != kind.shape:
+        msg = (
+            f"a host function with batched=True returned an array of shape {cast.shape}, not {kind.shape}, under "
+            "jax.vmap; keep the leading axes, or leave batched=True out"
+        )
+        raise RuleError(msg)
     if cast is not result and cast.dtype.kind in "iu" and (cast != result).any():
         msg = (
-            f"a host function returned integers of dtype {result.dtype} that {dtype} cannot hold; enable 64 bits, "
+            f"a host function returned integers of dtype {result.dtype} that {kind.dtype} cannot hold; enable 64 bits, "
             'jax.config.update("jax_enable_x64", True)'
         )
         raise RuleError(msg)

@@ -227,9 +227,12 @@ def as_varying(value: Any, axes: frozenset[Any]) -> Any:
 
 def _as_sharded(value: Any, like: Any) -> Any:
     """Return a value with the sharding of a type, which matters for explicit axes of a mesh."""
-    wanted, current = (getattr(kind, "sharding", None) for kind in (like, jax.typeof(value)))
+    wanted: Any = getattr(like, "sharding", None)
+    current: Any = getattr(jax.typeof(value), "sharding", None)
     if tuple(getattr(wanted, "spec", ())) == tuple(getattr(current, "spec", ())):
         return value
+    if wanted.mesh.empty:  # that of a host function's result; JAX reshards to axes of a mesh only
+        wanted = current.update(spec=wanted.spec)
     return getattr(jax.sharding, "reshard")(value, wanted)  # noqa: B009  (not typed)
 
 

@@ -1,5 +1,6 @@
 """Derivative rules under JAX's transformations and compilers."""
 
+import contextlib
 import functools
 import gc
 import weakref
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from closeness import close
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.experimental import io_callback
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from adprotocol import custom_derivative, host_function
 from adprotocol.errors import GradientPreventedError, RuleError
@@ -517,6 +519,147 @@ def test_eager_code_calls_a_host_function_without_a_callback(monkeypatch):
     f.defvjp(lambda ct, returned, x: (ct * jnp.cos(x),))
     assert close(jax.grad(f)(x), jnp.cos(x))
     assert ran == [1]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_eager_vmap_calls_a_host_function_without_a_callback(monkeypatch, batched):
+    monkeypatch.setattr(jax, "pure_callback", None)
+    shapes = []
+    f = host_function(
+        lambda x, y, n: shapes.append(np.shape(x)) or n * x * y[..., :1], like=lambda x, y, n: x, batched=batched
+    )
+    g = custom_derivative(jnp.sin)
+    g.defvjp(host_function(lambda ct, returned, x: (ct * np.cos(x),), batched=batched))
+    x, y = jnp.arange(6.0).reshape(2, 3), jnp.array([2.0, 5.0])
+    assert close(jax.vmap(lambda x: f(x, y, 3), in_axes=1)(x), 6.0 * x.T)
+    assert shapes == ([(3, 2)] if batched else 3 * [(2,)])
+    assert close(jax.vmap(jax.vmap(lambda x, y: f(x[None], y[None], 1)[0]), in_axes=(0, None))(x, x[1]), x * x[1])
+    assert close(jax.vmap(jax.grad(g))(x[0]), jnp.cos(x[0]))
+    assert jax.vmap(lambda x: f(x, y, 3))(jnp.zeros((0, 4))).shape == (0, 4)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_a_batched_host_function_that_loses_leading_axes_is_refused(wrap):
+    total = host_function(lambda x: x.sum(), like=lambda x: x[0], batched=True)
+    with pytest.raises((RuleError, jax.errors.JaxRuntimeError), match=r"of shape \(\), not \(2,\), under jax.vmap"):
+        jax.block_until_ready(wrap(jax.vmap(total))(jnp.ones((2, 3))))
+
+
+def test_the_result_of_a_host_function_is_committed_as_its_arguments_are():
+    f = host_function(lambda x, y: x + y, like=lambda x, y: x)
+    free, (first, second) = jnp.ones(4), jax.devices()[:2]
+    fixed = jax.device_put(free, second)
+    for g in (f, jax.vmap(f)):
+        assert not g(free, free).committed
+        assert g(free, fixed).devices() == (g(free, free) + fixed).devices() == {second}
+        with pytest.raises(ValueError, match="incompatible devices"):
+            g(fixed, free) + jax.device_put(free, first)
+
+
+@pytest.mark.parametrize("in_mesh", [True, False])
+@pytest.mark.parametrize("spec", [PartitionSpec("i"), PartitionSpec()], ids=str)
+@pytest.mark.parametrize("rule", [lambda t, y, x: t[0] * jnp.cos(x), host_function(lambda t, y, x: t[0] * np.cos(x))])
+def test_a_host_function_under_explicit_sharding(rule, spec, in_mesh):
+    f = custom_derivative(host_function(lambda x: 1.0 * np.sin(x), like=lambda x: x))
+    f.defjvp(rule)
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(AxisType.Explicit,))
+    x = jax.device_put(jnp.array([0.3, 0.7]), NamedSharding(mesh, spec))
+    with jax.set_mesh(mesh) if in_mesh else contextlib.nullcontext():
+        assert f(x).devices() == x.devices()
+        assert close(f(x) + x, np.sin([0.3, 0.7]) + x)
+        for wrap in (lambda g: g, jax.jit):
+            assert close(wrap(lambda x: jax.jvp(f, (x,), (x,))[1])(x), x * np.cos([0.3, 0.7]))
+        if not isinstance(rule, type(host_function(len))):
+            assert close(jax.jit(jax.grad(lambda x: f(x).sum()))(x), np.cos([0.3, 0.7]))
+
+
+_MATRIX = jnp.array([[4.0, 1.0], [1.5, 3.0]])
+
+
+def linear(kind):
+    """The product with a matrix, as a function with a rule."""
+    if kind == "residuals":
+        f = custom_derivative(lambda v: (_MATRIX @ v, _MATRIX.T), has_residuals=True)
+        f.defvjp(lambda ct, returned, v: (returned[1] @ ct,))
+        return f
+    f = custom_derivative(lambda a, v: a @ v)
+    if kind == "vjp":
+        f.defvjp(lambda ct, y, a, v: (jnp.outer(ct, v), a.T @ ct))
+    else:
+        f.defjvp(lambda ts, y, a, v: ts[0] @ v + a @ ts[1])
+    return lambda v: f(_MATRIX, v)
+
+
+@pytest.mark.parametrize("kind", ["vjp", "jvp", "residuals"])
+def test_a_linear_function_with_a_rule_is_transposed(kind):
+    f, v, ct = linear(kind), jnp.ones(2), jnp.array([1.0, 2.0])
+    want = _MATRIX.T @ ct
+    for g in (f, jax.jit(f)):
+        transposed = jax.linear_transpose(g, v)
+        assert close(transposed(ct)[0], want)
+        assert close(jax.jit(transposed)(ct)[0], want)
+        assert close(jax.vmap(transposed)(jnp.stack([ct, ct]))[0], [want, want])
+        assert close(jax.jvp(lambda ct, t=transposed: t(ct)[0], (ct,), (ct,))[1], want)
+    rows = jax.linear_transpose(jax.vmap(f), jnp.stack([v, v]))
+    assert close(rows(jnp.stack([ct, ct]))[0], [want, want])
+    inverse = jnp.linalg.inv(_MATRIX)
+
+    def solve(b):
+        return jax.lax.custom_linear_solve(f, b, lambda _, b: inverse @ b, lambda _, b: inverse.T @ b)
+
+    for wrap in (lambda g: g, jax.jit):
+        assert close(wrap(jax.grad(lambda b: (solve(b) ** 2).sum()))(ct), 2.0 * inverse.T @ inverse @ ct)
+        assert close(wrap(lambda b: jax.jvp(solve, (b,), (b,))[1])(ct), inverse @ ct)
+
+
+@either_rule
+def test_a_function_whose_rule_depends_on_the_point_is_not_transposed(rules):
+    with pytest.raises(RuleError, match=r"jax.linear_transpose reaches .*f, whose derivative rule uses the arguments"):
+        jax.linear_transpose(lambda x: product(**rules)(x, 2.0), jnp.float32(0.3))(jnp.float32(1.0))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("is_print", [True, False], ids=["debug.callback", "io_callback"])
+def test_an_effect_in_a_jvp_rule(is_print, ordered):
+    seen = []
+    f = custom_derivative(jnp.sin)
+
+    @f.defjvp
+    def _(tangents, y, x):
+        if is_print:
+            jax.debug.callback(lambda t: seen.append(float(t)), tangents[0], ordered=ordered)
+        else:
+            io_callback(lambda t: seen.append(float(t)), None, tangents[0], ordered=ordered)
+        return 2.0 * tangents[0]
+
+    def loop(x):
+        return jax.lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]
+
+    one = jnp.float32(1.0)
+    for g, want in ((f, [1.0]), (loop, [1.0, 2.0])):
+        for wrap in (lambda h: h, jax.jit):
+            seen.clear()
+            assert close(wrap(lambda t, g=g: jax.jvp(g, (one,), (t,))[1])(one), 2.0 * want[-1])
+            jax.effects_barrier()
+            assert sorted(seen) == want
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_effect_in_a_vjp_rule(ordered):
+    seen = []
+    f = custom_derivative(jnp.sin)
+
+    @f.defvjp
+    def _(cotangent, y, x):
+        io_callback(lambda ct: seen.append(float(ct)), None, cotangent, ordered=ordered)
+        return (2.0 * cotangent,)
+
+    one = jnp.float32(1.0)
+    for g in (jax.grad(f), jax.jit(jax.grad(f)), jax.grad(jax.jit(f))):
+        seen.clear()
+        assert close(g(one), 2.0)
+        jax.effects_barrier()
+        assert seen == [1.0]
 
 
 @pytest.mark.parametrize("like", [None, lambda x: np.zeros(2, np.int64)])
