@@ -132,15 +132,11 @@ def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *values: Any, call: RuleC
 
 
 def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall) -> Any:
-    if all(dim is None for dim in dims) and not internals.is_named(axis):
-        results = _function_p.bind(*values, call=call)
-        return results, [None] * len(results)
     arrays = [value if dim is None else jnp.moveaxis(value, dim, 0) for value, dim in zip(values, dims, strict=True)]
     batched = BatchedCall(call, [None if dim is None else 0 for dim in dims], internals.vmap_like(axis))
     if call.program is not None:
         batched.program = jax.make_jaxpr(batched.trace)(*arrays)
-    results = _function_p.bind(*arrays, call=batched)
-    return results, [0] * len(results)
+    return _function_p.bind(*arrays, call=batched)
 
 
 def _function_transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall) -> list[Any]:
@@ -155,14 +151,14 @@ def _function_transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCal
     points = [operand.aval for operand in operands if isinstance(operand, ad.UndefinedPrimal)]
     values = list(map(internals.instantiated, cotangents))
     program = jax.make_jaxpr(pulled)(points, values)
-    pruned, used = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals))
+    kept = [False] * len(points) + [True] * len(values)
+    pruned, used = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), kept)
     if any(used[: len(points)]):
         msg = (
             f"jax.linear_transpose reaches {call.rule.name}, whose derivative rule uses the arguments or the result, "
             "as that of no linear function does; compute the gradient from the cotangent alone, or use jax.vjp"
         )
         raise RuleError(msg)
-    values = [value for value, is_used in zip(values, used[len(points) :], strict=True) if is_used]
     gradients = iter(jaxpr_as_fun(ClosedJaxpr(pruned, program.consts))(*values))
     return [next(gradients) if need else None for need in needed]
 
@@ -186,11 +182,11 @@ def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[
     return call.forward(needed, operands[:count], _as_arrays(operands[count:]))
 
 
-def _linear_abstract(*types: Any, call: RuleCall, needed: tuple[bool, ...]) -> Any:
+def _linear_abstract(*types: Any, call: RuleCall, **params: Any) -> Any:
     results = [kind.to_tangent_aval().strip_weak_type() for kind in types[: call.outline.count]]
     if not call.rule.has_jvp:  # a rule for reverse mode need not have a transpose
         return results, frozenset()
-    return results, jax.make_jaxpr(functools.partial(_evaluate, call=call, needed=needed))(*types).effects
+    return results, jax.make_jaxpr(functools.partial(_evaluate, call=call, **params))(*types).effects
 
 
 def _linear_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -213,15 +209,9 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed
     return [None] * count + call.backward(needed, operands[:count], _as_arrays(map(internals.instantiated, cotangents)))
 
 
-def _linear_batch(
-    axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall, needed: tuple[bool, ...]
-) -> Any:
-    if all(dim is None for dim in dims) and not internals.is_named(axis):
-        results = _linear_p.bind(*values, call=call, needed=needed)
-        return results, [None] * len(results)
-    rows = internals.vmap_like(axis)(functools.partial(_evaluate, call=call, needed=needed), in_axes=tuple(dims))
-    results = rows(*values)
-    return results, [0] * len(results)
+def _linear_batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+    rows = functools.partial(_evaluate, **params)
+    return internals.vmap_like(axis)(rows, in_axes=tuple(dims))(*values)
 
 
 _linear_p.def_impl(_evaluate)

@@ -73,11 +73,7 @@ def _batch(values: Sequence[Any], dims: Sequence[int | None], *, fun: Any, types
         return [np.array([row[place] for row in rows]).reshape(kind.shape) for place, kind in enumerate(types)]
 
     moved = [
-        jnp.moveaxis(value, dim, 0)
-        if dim is not None
-        else jnp.broadcast_to(value, (size, *value.shape))
-        if batched
-        else value
+        value if dim is None and not batched else internals.at_front(value, dim, size)
         for value, dim in zip(values, dims, strict=True)
     ]
     results = _host_p.bind(*moved, fun=fun if batched else rowwise, types=types, batched=batched)

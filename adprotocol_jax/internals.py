@@ -253,19 +253,28 @@ def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:
     _ad.primitive_linearizations[primitive] = rule if takes_is_vjp else functools.partial(rule, None)
 
 
+# Moves a mapped axis to the front, or adds one. Public, but without types.
+at_front: Callable[..., Any] = _batching.bdim_at_front
+
+
 def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
     """Register the rule that ``vmap`` uses, whose first argument is the mapped axis, with name and size."""
-    _batching.fancy_primitive_batchers[primitive] = rule
+
+    def batched(axis: Any, values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        # By its name a function can distinguish rows with equal operands.
+        is_named = axis.name is not _core.no_axis_name
+        if is_named or any(dim is not None for dim in dims):
+            results = rule(axis, values, dims, **params)
+            return results, [0] * len(results)
+        results = primitive.bind(*values, **params)
+        return results, [None] * len(results)
+
+    _batching.fancy_primitive_batchers[primitive] = batched
 
 
 def hold_weakly(cls: type) -> None:
     """Let JAX's caches hold parameters of this class weakly, so that what they hold is freed with the program."""
     _util.weakref_cache_key_types.add(cls)
-
-
-def is_named(axis: Any) -> bool:
-    """Tell whether a mapped axis has a name, by which a function can distinguish rows with equal operands."""
-    return axis.name is not _core.no_axis_name
 
 
 def vmap_like(axis: Any) -> Callable[..., Any]:
