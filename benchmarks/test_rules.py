@@ -1,5 +1,7 @@
 """A call of a function with a derivative rule, and its gradient, beside a rule written for the framework alone."""
 
+import functools
+
 import autograd
 import autograd.numpy as anp
 import jax
@@ -115,3 +117,13 @@ def test_compiled(benchmark, record):
     np.testing.assert_allclose(jax.jit(ours)(x), jax.jit(theirs)(x), rtol=1e-6)
     found = benchmark.pedantic(instructions, args=(ours, x), rounds=1)
     record(counted("HLO instructions, jit of the gradient by a rule", "jax.custom_vjp", found, instructions(theirs, x)))
+
+
+def test_host_function_under_vmap(side_by_side, record):
+    x = jnp.full((4, 8), 0.3)
+    exp = functools.partial(np.exp, dtype=np.float32)
+    ours = jax.vmap(adprotocol.host_function(exp, like=lambda x: x, batched=True))
+    hand = jax.vmap(lambda x: jax.pure_callback(exp, x, x, vmap_method="broadcast_all"))
+    np.testing.assert_allclose(ours(x), hand(x), rtol=1e-6)
+    found = side_by_side(long_call(ours, x), long_call(hand, x), seconds=SECONDS)
+    record(compared("a host function under vmap, eager JAX", "jax.pure_callback", found, at_most=1.2))
