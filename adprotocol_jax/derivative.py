@@ -101,21 +101,21 @@ def _refuse_closed_over(arrays: Sequence[Any], needed: tuple[bool, ...], call: R
             primitives.refuse(array, _CLOSED_OVER.format(call.rule.name))
 
 
-def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> list[Any]:
-    """Return the tangents of all results."""
+def _tangents(kept: Sequence[Any], tangents: Sequence[Any], *, needed: Any, call: RuleCall, forward: bool) -> list[Any]:
+    """Return the tangents of all results; `forward` tells that no transposition need follow."""
     nonzero = [tangent for tangent, need in zip(tangents, needed, strict=True) if need]
     count = call.outline.count
     results = kept[: len(kept) - (len(call.types) if call.rule.keeps_arrays else 0)]
     if not nonzero or count == 0:
         return _zeros(results)
-    return [*_linear_p.bind(*kept, *nonzero, call=call, needed=needed), *_zeros(results[count:])]
+    return [*_linear_p.bind(*kept, *nonzero, call=call, needed=needed, forward=forward), *_zeros(results[count:])]
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> tuple[list[Any], list[Any]]:
     arrays, needed = _as_arrays(primals), tuple(map(_is_nonzero, tangents))
     _refuse_closed_over(arrays, needed, call)
     results = _function_p.bind(*arrays, call=call)
-    return results, _tangents(call.kept(results, arrays), tangents, needed, call)
+    return results, _tangents(call.kept(results, arrays), tangents, needed=needed, call=call, forward=True)
 
 
 def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *values: Any, call: RuleCall) -> Any:
@@ -128,7 +128,8 @@ def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *values: Any, call: RuleC
     results = _function_p.bind(*arrays, call=call)
     count = call.outline.count if True in needed else 0
     moved = [place < count for place in range(len(results))]
-    return results, moved, call.kept(results, arrays), lambda kept, *tangents: _tangents(kept, tangents, needed, call)
+    push = functools.partial(_tangents, needed=needed, call=call, forward=False)
+    return results, moved, call.kept(results, arrays), lambda kept, *tangents: push(kept, tangents)
 
 
 def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall) -> Any:
@@ -177,16 +178,17 @@ _linear_p: Any = Primitive("adprotocol_custom_derivative_linear")
 _linear_p.multiple_results = True
 
 
-def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:
+def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...], forward: bool) -> list[Any]:  # noqa: ARG001
     count = len(operands) - sum(needed)
     return call.forward(needed, operands[:count], _as_arrays(operands[count:]))
 
 
-def _linear_abstract(*types: Any, call: RuleCall, **params: Any) -> Any:
+def _linear_abstract(*types: Any, call: RuleCall, needed: tuple[bool, ...], forward: bool) -> Any:
     results = [kind.to_tangent_aval().strip_weak_type() for kind in types[: call.outline.count]]
-    if not call.rule.has_jvp:  # a rule for reverse mode need not have a transpose
+    # The effects of a program are known when the rule is traced. One for reverse mode need not have a transpose.
+    if not forward or not call.rule.has_jvp:
         return results, frozenset()
-    return results, jax.make_jaxpr(functools.partial(_evaluate, call=call, **params))(*types).effects
+    return results, jax.make_jaxpr(functools.partial(_evaluate, call=call, needed=needed, forward=True))(*types).effects
 
 
 def _linear_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -202,7 +204,13 @@ def _linear_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any)
     return jax.jvp(by_nonzero, [operands[place] for place in places], [tangents[place] for place in places])
 
 
-def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:
+def _transpose(
+    cotangents: Sequence[Any],
+    *operands: Any,
+    call: RuleCall,
+    needed: tuple[bool, ...],
+    forward: bool,  # noqa: ARG001
+) -> list[Any]:
     count = len(operands) - sum(needed)
     if all(type(cotangent) is ad.Zero for cotangent in cotangents):
         return [None] * len(operands)
