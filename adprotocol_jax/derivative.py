@@ -178,7 +178,7 @@ _linear_p: Any = Primitive("adprotocol_custom_derivative_linear")
 _linear_p.multiple_results = True
 
 
-def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...], forward: bool) -> list[Any]:  # noqa: ARG001
+def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...], **_params: Any) -> list[Any]:
     count = len(operands) - sum(needed)
     return call.forward(needed, operands[:count], _as_arrays(operands[count:]))
 
@@ -204,13 +204,7 @@ def _linear_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any)
     return jax.jvp(by_nonzero, [operands[place] for place in places], [tangents[place] for place in places])
 
 
-def _transpose(
-    cotangents: Sequence[Any],
-    *operands: Any,
-    call: RuleCall,
-    needed: tuple[bool, ...],
-    forward: bool,  # noqa: ARG001
-) -> list[Any]:
+def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed: Any, **_params: Any) -> list[Any]:
     count = len(operands) - sum(needed)
     if all(type(cotangent) is ad.Zero for cotangent in cotangents):
         return [None] * len(operands)
