@@ -28,19 +28,15 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """One comparison: what was differentiated and how, with what came and what was due."""
+    """One comparison: what was differentiated and how, and what came of it."""
 
     what: str
     how: str
-    got: Any
-    due: Any
+    verdict: str
     agrees: bool
 
     def __str__(self) -> str:
-        if isinstance(self.got, str):
-            return f"{self.what}, {self.how}: {self.got}"
-        verdict = "agrees" if self.agrees else f"gives {self.got:.8g}, and {self.due:.8g} is due"
-        return f"{self.what}, {self.how}: {verdict}"
+        return f"{self.what}, {self.how}: {self.verdict}"
 
 
 class RuleReport:
@@ -80,7 +76,7 @@ def check_rule(  # noqa: PLR0913
     argument 0, reverse mode: agrees
 
     For each array among the arguments, and for all together, in random directions:
-    reverse and forward mode, finite differences, the mixed second derivatives, vmap against
+    reverse and forward mode, finite differences, the second derivatives, vmap against
     a loop, and compiled against eager, as far as the framework has them. A rule that is
     differentiated once has to refuse a second derivative.
 
@@ -109,8 +105,7 @@ def check_rule(  # noqa: PLR0913
         msg = f"check_rule was given {kind_of(fun)}; give a function that custom_derivative made"
         raise RuleError(msg)
     found = backend or sole_framework(args, BINDINGS.PLAIN).framework or framework.default()
-    check = _Check(fun, args, static or {}, backends.find(found).harness, seed)
-    check.tolerance = tolerance
+    check = _Check(fun, args, static or {}, backends.find(found).harness, seed, tolerance)
     if not check.moving:
         msg = (
             "check_rule was given no array of floating-point or complex numbers among the arguments, so that there is "
@@ -140,26 +135,23 @@ _real.defjvp(lambda tangents, *_: _real(tangents[0]))
 class _Check:
     """The function along a line through its arguments: ``weights . fun(args + s * directions)``, for a number s."""
 
-    def __init__(self, fun: Any, args: tuple[Any, ...], static: dict[str, Any], h: Harness, seed: int) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917
+        self, fun: Any, args: tuple[Any, ...], static: dict[str, Any], h: Harness, seed: int, tolerance: float | None
+    ) -> None:
         import numpy as np  # noqa: PLC0415  (the suite needs it)
 
-        self.fun, self.static, self.h = fun, static, h
+        self.fun, self.args, self.static, self.h = fun, args, static, h
         self.random: Any = np.random.default_rng(seed)
-        self.args = args
         self.zero = h.array(0.0)
         given, self.treespec = tree_flatten(args)
         self.leaves = [self._of_backend(leaf) for leaf in given]
         # The places of what is differentiated.
         self.moving = [i for i, leaf in enumerate(self.leaves) if _moves(leaf)]
         self.directions = {i: self._drawn(self.leaves[i]) for i in self.moving}
-        results = [leaf for leaf in tree_leaves((self._call(self.leaves),)) if _moves(leaf)]
+        results = self._results(self.leaves)
         self.weights = [self._drawn(result) for result in results]
         self.single = any(dtype_name(result.dtype) not in ("float64", "complex128") for result in results)
-        self.tolerance: float | None = None
-        # The size below which a derivative counts as zero: 1, or less for a function whose values are small.
-        self.size = 1.0
-        # By how much finite differences of second and fourth order differ: more than the latter's error.
-        self.spread = 0.0
+        self.tolerance = tolerance
 
     def _of_backend(self, leaf: Any) -> Any:
         if lookup(type(leaf)).kind is LABEL:
@@ -172,8 +164,9 @@ class _Check:
             drawn = drawn + 1j * self.random.normal(size=tuple(like.shape))
         return self.h.array(drawn.tolist())
 
-    def _call(self, leaves: list[Any]) -> Any:
-        return self.fun(*tree_unflatten(self.treespec, leaves, self.args), **self.static)
+    def _results(self, leaves: list[Any]) -> list[Any]:
+        result = self.fun(*tree_unflatten(self.treespec, leaves, self.args), **self.static)
+        return [leaf for leaf in tree_leaves((result,)) if _moves(leaf)]
 
     def lines(self) -> list[tuple[str, list[bool]]]:
         """Return what is differentiated: each array among the arguments alone, then all."""
@@ -183,23 +176,20 @@ class _Check:
         alone = [(f"argument {names[i]}", [j == i for j in range(count)]) for i in self.moving]
         return alone if len(alone) == 1 else [*alone, ("all arguments", [j in self.moving for j in range(count)])]
 
-    def value(self, moved: list[bool], s: Any, rows: Any = None) -> Any:
-        """Return the function at `s` on the line; the arrays that are not moved are at `rows` on theirs."""
+    def value(self, moved: list[bool], s: Any) -> Any:
+        """Return the function at `s` on the line."""
         leaves = list(self.leaves)
         for i in self.moving:
             if moved[i]:
                 leaves[i] = leaves[i] + s * self.directions[i]
-            elif rows is not None:
-                leaves[i] = leaves[i] + rows * self.directions[i]
-        results = [leaf for leaf in tree_leaves((self._call(leaves),)) if _moves(leaf)]
         total: Any = 0.0
-        for result, weight in zip(results, self.weights, strict=True):
+        for result, weight in zip(self._results(leaves), self.weights, strict=True):
             term = result * weight
             total = total + self.h.sum(_real(term) if kind_of_dtype(term.dtype) == "complex" else term)
         return total
 
     def along(self, what: str, moved: list[bool], *, finite_differences: bool) -> list[Finding]:
-        """Return the comparisons of the derivatives along a line."""
+        """Return the comparisons of the derivatives along a line, up to the first kind that disagrees."""
         h = self.h
 
         def f(s: Any) -> Any:
@@ -209,108 +199,70 @@ class _Check:
             return lambda s: h.jvp(fun, s, h.array(1.0))[1]
 
         modes = {"reverse mode": h.grad} | ({"forward mode": forward} if h.defines("jvp") else {})
-        due = self._differences(f) if finite_differences else self._number(h.grad(f)(self.zero))
-        rounded = 1e-3 if self.single else 1e-6
-        self.size = min(1.0, max(abs(due), abs(self._number(f(self.zero))), rounded))
-        # The transformations, the outermost first.
-        plain: dict[str, tuple[Any, ...]] = {how: (mode,) for how, mode in modes.items()}
-        staged: dict[str, tuple[Any, ...]] = {}
-        for name in ("jit", "compile", "checkpoint"):
-            if h.defines(name):
-                staged[f"{name}, reverse mode"] = (h.grad, getattr(h, name))
-                if name != "checkpoint":
-                    staged[f"reverse mode, {name}"] = (getattr(h, name), h.grad)
-        findings = []
-        for nests in (plain, staged):
-            findings += [self._compared(what, how, self._nested(f, nest), due) for how, nest in nests.items()]
-            if not all(finding.agrees for finding in findings):
-                return findings  # what is compared below would be wrong too
+        staged = {name: getattr(h, name) for name in ("jit", "compile", "checkpoint") if h.defines(name)}
+        first = self._differences(f) if finite_differences else self._number(h.grad(f)(self.zero))
+        # A derivative counts as zero below this size, that of the function where its values are small.
+        size = min(1.0, max(abs(first), abs(self._number(f(self.zero))), 1e-3 if self.single else 1e-6))
+        relative = self.tolerance or (5e-3 if self.single else 1e-5)
+        findings: list[Finding] = []
+
+        def compare(nests: dict[str, tuple[Any, ...]], due: float | None, allowed: float) -> bool:
+            """Compare `f` under transformations, the outermost first, at zero; return whether all has agreed."""
+            for how, transforms in nests.items():
+                fun = f
+                for transform in reversed(transforms):
+                    fun = transform(fun)
+                findings.append(Finding(what, how, *self._verdict(how, fun, due, allowed)))
+            return all(finding.agrees for finding in findings)
+
+        allowed = relative * max(size, abs(first))
+        if not compare({how: (mode,) for how, mode in modes.items()}, first, allowed):
+            return findings
+        nests = {f"{name}, reverse mode": (h.grad, stage) for name, stage in staged.items()}
+        nests |= {f"reverse mode, {name}": (stage, h.grad) for name, stage in staged.items() if name != "checkpoint"}
+        if not compare(nests, first, allowed):
+            return findings
         if h.defines("vmap"):
-            findings += self._batched(what, moved, f)
-        nests = {f"{outer} of {inner}": (modes[outer], modes[inner]) for outer in modes for inner in modes}
-        if self.fun.once():
-            return findings + [self._refused(what, how, self._nested(f, nest)) for how, nest in nests.items()]
-        due = self._second_differences(f) if finite_differences else self._differences(h.grad(f))
-        return findings + [
-            self._compared(what, how, self._nested(f, nest), due, loose=True) for how, nest in nests.items()
-        ]
-
-    def _nested(self, f: Callable[..., Any], transforms: tuple[Any, ...]) -> Callable[[], Any]:
-        """Return a function that applies the transformations, and calls the result at zero."""
-
-        def at_zero() -> Any:
-            fun = f
-            for transform in reversed(transforms):
-                fun = transform(fun)
-            return fun(self.zero)
-
-        return at_zero
-
-    def _batched(self, what: str, moved: list[bool], f: Callable[..., Any]) -> list[Finding]:
-        h, rows = self.h, [0.0, 0.2]
-        by_row = h.grad(f)
-
-        def mapped() -> Any:
-            return sum(h.to_numpy(h.vmap(by_row)(h.array(rows))))
-
-        due = sum(self._number(by_row(h.array(row))) for row in rows)
-        findings = [self._compared(what, "vmap of reverse mode", mapped, due)]
-        if sum(moved) < len(self.moving):
-
-            def shared(s: Any) -> Any:
-                return h.sum(h.vmap(lambda row: self.value(moved, s, row))(h.array(rows)))
-
-            def loop(s: Any) -> Any:
-                return sum(self.value(moved, s, h.array(row)) for row in rows)
-
-            due = self._number(h.grad(loop)(self.zero))
-            how = "reverse mode of vmap over the others"
-            findings.append(self._compared(what, how, self._nested(shared, (h.grad,)), due))
+            rows = h.array([0.0, 0.2])
+            loop = sum(self._number(h.grad(f)(row)) for row in (rows[0], rows[1]))
+            batched = {"vmap of reverse mode": (lambda fun: lambda _: h.sum(h.vmap(fun)(rows)), h.grad)}
+            compare(batched, loop, relative * max(size, abs(loop)))
+        # A rule that is differentiated once has to refuse a second derivative.
+        second = None if self.fun.once() else self._differences(h.grad(f))
+        allowed = (self.tolerance or (3e-2 if self.single else 1e-5)) * max(size, abs(second or 0.0))
+        compare(
+            {f"{outer} of {inner}": (modes[outer], modes[inner]) for outer in modes for inner in modes}, second, allowed
+        )
         return findings
 
-    def _refused(self, what: str, how: str, way: Callable[[], Any]) -> Finding:
-        """Return what a rule that is differentiated once makes of a second derivative: an error is due."""
+    def _verdict(self, how: str, fun: Callable[..., Any], due: float | None, allowed: float) -> tuple[str, bool]:
+        """Return what a derivative gives beside what is due, a number or (None) a refusal, and whether it agrees."""
         try:
-            got = self._number(way())
-        except (GradientPreventedError, RuleError):
-            return Finding(what, how, "refused, as a rule that is differentiated once has to", None, agrees=True)
-        return Finding(what, how, f"gives {got:.8g}, and an error is due", None, agrees=False)
-
-    def _compared(self, what: str, how: str, way: Callable[[], Any], due: float, *, loose: bool = False) -> Finding:
-        try:
-            got = self._number(way())
+            got = self._number(fun(self.zero))
         # The author's rule, or the framework, may raise anything.
         except Exception as error:  # noqa: BLE001
+            if due is None and isinstance(error, (GradientPreventedError, RuleError)):
+                return "refused, as a rule that is differentiated once has to", True
             # A rule that cannot be differentiated has no transpose.
-            agrees = how == "forward mode" and isinstance(error, GradientPreventedError) and self.fun.once() != ""
-            return Finding(what, how, f"raises {one_line(error)}", due, agrees)
-        relative = self.tolerance or ((3e-2 if loose else 5e-3) if self.single else 1e-5)
-        allowed = max(relative * max(self.size, abs(due)), min(self.spread, relative))
-        return Finding(what, how, got, due, abs(got - due) <= allowed)
+            transposed = how == "forward mode" and isinstance(error, GradientPreventedError) and self.fun.once() != ""
+            return f"raises {one_line(error)}", transposed
+        if due is None:
+            return f"gives {got:.8g}, and an error is due", False
+        agrees = abs(got - due) <= allowed
+        return "agrees" if agrees else f"gives {got:.8g}, and {due:.8g} is due", agrees
 
     def _differences(self, f: Callable[..., Any]) -> float:
         """Return the derivative at 0 by central differences of fourth order."""
+
+        def at(s: float) -> float:
+            return self._number(f(self.h.array(s)))
+
         step = 3e-2 if self.single else 1e-3
-        near, far = ((self._at(f, s) - self._at(f, -s)) / (2.0 * s) for s in (step, 2.0 * step))
-        return self._extrapolated(near, far)
-
-    def _second_differences(self, f: Callable[..., Any]) -> float:
-        step = 1e-1 if self.single else 1e-2
-        middle = self._at(f, 0.0)
-        near, far = ((self._at(f, s) + self._at(f, -s) - 2.0 * middle) / s**2 for s in (step, 2.0 * step))
-        return self._extrapolated(near, far)
-
-    def _extrapolated(self, near: float, far: float) -> float:
-        found = (4.0 * near - far) / 3.0
-        self.spread = abs(found - near)
-        return found
-
-    def _at(self, f: Callable[..., Any], s: float) -> float:
-        return self._number(f(self.h.array(s)))
+        near, far = ((at(s) - at(-s)) / (2.0 * s) for s in (step, 2.0 * step))
+        return (4.0 * near - far) / 3.0
 
     def _number(self, value: Any) -> float:
-        plain = value if isinstance(value, float) else self.h.to_numpy(value)
-        return float(plain)
+        return float(value if isinstance(value, float) else self.h.to_numpy(value))
 
 
 def _moves(leaf: Any) -> bool:
