@@ -68,6 +68,8 @@ def _main(argv: list[str]) -> int:
                 for name, file in files.items()
             }
             return _report(arguments, backend, writers)
+    except BrokenPipeError:  # the reader has gone, which is no error
+        raise
     except (UsageError, OSError) as error:
         parser.error(str(error))
     except BrokenBackend as error:
