@@ -50,8 +50,12 @@ def _run(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     if type(result) is torch.Tensor and result.requires_grad:
         return result
     if not internals.functorch_is_active():
-        usual = [operand for operand in operands if type(operand) is torch.Tensor and not operand.requires_grad]
-        if len(usual) == len(operands) or not torch.is_grad_enabled():
+        for operand in operands:  # a comprehension costs as much as the rest
+            if type(operand) is not torch.Tensor or operand.requires_grad:
+                break
+        else:
+            return result
+        if not torch.is_grad_enabled():
             return result
     return _connected(result, operands, tracking.is_on_tape)
 
