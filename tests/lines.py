@@ -69,12 +69,11 @@ BUDGETS = (
         1165,
         "host functions under eager vmap 31, linear functions with rules that are transposed and effects in rules 16",
     ),
-    Budget(),
     Budget(
-        "adprotocol_autograd",
-        410,
-        425,
-        "where of arrays that broadcast, which autograd differentiates wrongly, 13command line and demo",
+        "adprotocol_autograd", 410, 425, "where of arrays that broadcast, which autograd differentiates wrongly, 13"
+    ),
+    Budget(
+        "command line and demo",
         450,
         470,
         "Ctrl-C and a reader that goes away 11, one remedy for each finding of doctor 6",
