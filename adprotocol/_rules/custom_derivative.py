@@ -14,7 +14,7 @@ from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
 from adprotocol._rules.rule import DerivativeRule, RuleFunctions
-from adprotocol._rules.signature import by_position, completed, takes_arguments
+from adprotocol._rules.signature import by_position, completed, keyword_defaults, takes_arguments
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import RuleError, kind_of
@@ -104,6 +104,7 @@ class CustomDerivative(RuleFunctions):
     def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns the gradients."""
         self.vjp_takes_arguments = self._accept(vjp, self.vjp, "defvjp")
+        self.vjp_defaults = keyword_defaults(self.fun, vjp)
         self.vjp = vjp
         self.known.clear()
         return vjp
@@ -111,6 +112,7 @@ class CustomDerivative(RuleFunctions):
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for forward mode: ``jvp(tangents, returned, *args, **static)`` returns the result's tangent."""
         self.jvp_takes_arguments = self._accept(jvp, self.jvp, "defjvp")
+        self.jvp_defaults = keyword_defaults(self.fun, jvp)
         self.jvp = jvp
         self.known.clear()
         return jvp

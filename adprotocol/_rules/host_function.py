@@ -153,7 +153,7 @@ class HostCall:
         if self.types is None:
             self.treespec = treespec
             return [_with_precision(result, arrays) for result in results]
-        if not treespecs_equal(treespec, self.treespec):
+        if not treespecs_equal(_with_plain_tuples(treespec), _with_plain_tuples(self.treespec)):
             msg = (
                 f"the host function {self.host.name} returned another structure than its like: {len(results)} "
                 f"array(s), not {len(self.types)}, or in other containers; return the same from both"
@@ -194,6 +194,14 @@ class HostCall:
             )
             raise RuleError(msg)
         return converted
+
+
+def _with_plain_tuples(treespec: Treespec) -> Treespec:
+    """Return a structure with a plain tuple for each named one, which functions of NumPy return."""
+    if treespec is None:
+        return None
+    children = tuple([_with_plain_tuples(child) for child in treespec[3]])
+    return (tuple, None, None, children) if issubclass(treespec[0], tuple) else (*treespec[:3], children)
 
 
 def on_host(  # noqa: PLR0913, PLR0917

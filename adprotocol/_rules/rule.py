@@ -38,6 +38,9 @@ class RuleFunctions(Wrapper):
         # Whether the rules take the arguments; with residuals they may do without.
         self.vjp_takes_arguments = True
         self.jvp_takes_arguments = True
+        # The keyword-only arguments that a call may leave out.
+        self.vjp_defaults: dict[str, Any] = {}
+        self.jvp_defaults: dict[str, Any] = {}
         # The rules for calls whose arguments are all arrays, by framework and number; they hold nothing of a call.
         self.known: dict[tuple[Binding, int], DerivativeRule] = {}
 
@@ -166,7 +169,12 @@ class DerivativeRule:
         def run(cotangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
             args, static = self._arguments.filled(arrays)
             passed = args if self._functions.vjp_takes_arguments else ()
-            gradients = rule(outline.cotangent(cotangents), outline.returned(results), *passed, **static)
+            gradients = rule(
+                outline.cotangent(cotangents),
+                outline.returned(results),
+                *passed,
+                **(self._functions.vjp_defaults | static),
+            )
             if not isinstance(gradients, tuple) or len(gradients) != len(args):
                 came = f"a tuple of {len(gradients)}" if isinstance(gradients, tuple) else kind_of(gradients)
                 msg = (
@@ -199,7 +207,12 @@ class DerivativeRule:
         def run(tangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
             args, static = self._arguments.filled(arrays)
             passed = args if self._functions.jvp_takes_arguments else ()
-            tangent = rule(self._arguments.moved(tangents), outline.returned(results), *passed, **static)
+            tangent = rule(
+                self._arguments.moved(tangents),
+                outline.returned(results),
+                *passed,
+                **(self._functions.jvp_defaults | static),
+            )
             collector = Collector(outline.spread(results), (f"the jvp rule of {self.name}", "the tangent of"))
             collector.add(tangent, outline.spec, "the result")
             return collector.found

@@ -10,9 +10,15 @@ if TYPE_CHECKING:
 
 
 def signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a function, or None for one of an extension module that has none."""
+    """Return the signature of a function, or None for one of an extension module that has none.
+
+    Of a ufunc of NumPy it is that of its inputs: ``out`` and the like are no arguments of a rule.
+    """
     import inspect  # noqa: PLC0415  (6 ms; not at import)
 
+    inputs = getattr(inspect.unwrap(function), "nin", None)
+    if isinstance(inputs, int):
+        return inspect.Signature([inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(inputs)])
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -48,3 +54,19 @@ def takes_arguments(rule: Callable[..., Any]) -> bool:
         return True
     takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in known.parameters.values())
     return takes_any or len(by_position(rule)) > 2  # noqa: PLR2004
+
+
+def keyword_defaults(function: Callable[..., Any], rule: Callable[..., Any]) -> dict[str, Any]:
+    """Return the defaults of a function's keyword-only arguments, as far as its rule takes them."""
+    of_function, of_rule = signature(function), signature(rule)
+    if of_function is None:
+        return {}
+    taken = {} if of_rule is None else of_rule.parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    return {
+        name: parameter.default
+        for name, parameter in of_function.parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+        and parameter.default is not parameter.empty
+        and (takes_any or name in taken)
+    }

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import pickle
 
 import numpy as np
@@ -134,6 +135,39 @@ def test_structures_labels_and_static_fields_arrive_in_rules_as_in_the_function(
         assert type(layer.scale) is NonDifferentiable
         assert (layer.kind, values[1], factor, name) == ("linear", 7, 2.0, "n")
         assert type(values) is list
+
+
+@with_rules
+def test_a_rule_gets_the_keyword_defaults_of_the_function_that_it_takes(ad):
+    def scaled(x, *, unit=2.0, label="none"):
+        return unit * x
+
+    class Scale:
+        @custom_derivative
+        def scaled(self, x, *, unit=2.0):
+            return unit * x
+
+        @scaled.defvjp
+        def _(cotangent, _y, self, x, *, unit=99.0):  # noqa: N805
+            return None, unit * cotangent
+
+    by_vjp, by_jvp, shorter = custom_derivative(scaled), custom_derivative(scaled), custom_derivative(scaled)
+    partial = custom_derivative(functools.partial(scaled, unit=5.0))
+    by_vjp.defvjp(lambda cotangent, _y, x, *, unit=99.0, **rest: (unit * cotangent * len(rest["label"]),))
+    by_jvp.defjvp(lambda tangents, _y, x, unit=99.0, label=None: unit * tangents[0] * len(label))
+    shorter.defvjp(lambda cotangent, _y, x: (2.0 * cotangent,))
+    partial.defvjp(lambda cotangent, _y, x, *, unit=99.0: (unit * cotangent,))
+    x = ad.make([1.0])
+    for fun, slope in (
+        (by_vjp, 8.0),
+        (by_jvp, 8.0),
+        (lambda x: by_vjp(x, unit=3.0, label="a"), 3.0),
+        (shorter, 2.0),
+        (partial, 5.0),
+        (Scale().scaled, 2.0),
+        (lambda x: Scale().scaled(x, unit=7.0), 7.0),
+    ):
+        assert close(ad.derivative(lambda x, fun=fun: fun(x).sum())(x), [slope])
 
 
 @with_rules

@@ -160,3 +160,24 @@ def test_a_zero_of_an_unused_result_reaches_the_host_in_forward_mode_of_forward_
         return ad.tangent(lambda x: product_and_square(x * one, one)[0] + x * x, x, one)
 
     assert close(ad.tangent(tangent, ad.make(3.0), one), 2.0)
+
+
+@beyond_numpy
+@pytest.mark.parametrize("like", [lambda a: (a[0], a), lambda a: np.linalg.eigh(np.eye(2))], ids=["plain", "named"])
+@pytest.mark.parametrize("fun", [np.linalg.eigh, lambda a: tuple(np.linalg.eigh(a))], ids=["named", "plain"])
+def test_a_named_tuple_of_numpy_is_a_tuple(ad, fun, like):
+    values, vectors = host_function(fun, like=like)(ad.make(np.diag([1.0, 2.0])))
+    assert close(values, [1.0, 2.0])
+    assert close(abs(vectors), np.eye(2))
+
+
+@with_rules
+def test_a_ufunc_has_its_inputs_as_arguments(ad):
+    sine = custom_derivative(host_function(np.sin, like=lambda x: x))
+    sine.defvjp(lambda cotangent, _y, x: (cotangent * cosine(x),))
+    cosine = custom_derivative(host_function(np.cos, like=lambda x: x))
+    cosine.defvjp(lambda cotangent, _y, x: (-cotangent * sine(x),))
+    power = custom_derivative(host_function(np.power, like=lambda x, _: x))
+    power.defvjp(lambda cotangent, _y, x, n: (cotangent * n * x, None))
+    assert close(ad.derivative(lambda x: sine(x).sum())(ad.make([0.0, 1.0])), np.cos([0.0, 1.0]))
+    assert close(ad.derivative(lambda x: power(x, 2.0).sum())(ad.make([3.0])), [6.0])
