@@ -2,7 +2,8 @@
 
 A plain ``torch.where`` lets a NaN of the branch not taken into the gradient, because
 0 times infinity is NaN. So each branch sees its tensors through a guard,
-``where(pred, x, x.detach())``, where the derivative of the other branch ends.
+``where(pred, x, x.detach())``, where the derivative of the other branch ends; in anomaly
+mode ``where(pred, x, other)``, of a row for which the branch is taken: no NaN arises.
 Operands and tensors that a branch closes over are guarded alike, on first use. This
 is the double-where trick
 (https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
@@ -21,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from adprotocol.errors import BranchError
 from adprotocol.extend import Branches, run_while_tracing
 from adprotocol_torch import dynamo, internals, tracking
-from adprotocol_torch.tensors import is_of_numpy, tensor_of
+from adprotocol_torch.tensors import is_float, is_of_numpy, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +91,8 @@ class _Guard(TorchFunctionMode):
         # The tensor is kept with its guard, or with itself if the branch made it, so that no id is reused.
         self.known: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
         self.is_traced = torch.compiler.is_dynamo_compiling()
+        # Anomaly mode raises for a NaN that the guard stops later; to let none arise takes three times as long.
+        self.is_watched = not self.is_traced and torch.is_anomaly_enabled()
         # Keys of the memory of guards.
         self.copies: set[int] = set()
         # `y += 1` turns a TypeError, which this one is, into `y = y + 1`.
@@ -136,7 +139,10 @@ class _Guard(TorchFunctionMode):
             # A copy, for a change of it or of a view of it must not reach the other branch.
             is_tracked = dynamo.ask_fake(argument) if self.is_traced else tracking.within_gradient(argument)
             # Not batched unless need be: so PyTorch refuses a change of the statistics of a batch norm.
-            guard = torch.where(self.pred, argument, argument.detach()) if is_tracked else argument.clone()
+            if self.is_watched and is_float(argument) and (is_tracked or tracking.is_batched(argument)):
+                guard = torch.where(self.pred, argument, _of_taken(self.pred, argument.detach()))
+            else:
+                guard = torch.where(self.pred, argument, argument.detach()) if is_tracked else argument.clone()
             self.known[key] = (argument, guard)
             if not self.is_traced:
                 self.copies.add(internals.memory_of(guard))
@@ -148,6 +154,34 @@ class _Guard(TorchFunctionMode):
             return argument
         identity = torch.eye(argument.shape[-1], dtype=argument.dtype, device=argument.device)
         return torch.where(self.pred, argument, identity)
+
+
+class _OfTaken(torch.autograd.Function):
+    """Give every row of a batch the constant of the first row whose predicate is True; without one, 0.5."""
+
+    @staticmethod
+    def forward(pred: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Return the value, if the predicate is True for any row."""
+        return torch.where(pred, value, torch.full_like(value, 0.5))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Save nothing: the value is a constant."""
+
+    @staticmethod
+    def vmap(_info: Any, dims: Any, pred: torch.Tensor, value: torch.Tensor) -> tuple[Any, int | None]:
+        """Choose the row."""
+        if dims[0] is None:
+            return _of_taken(pred, value.movedim(dims[1], 0)), 0
+        rows = pred.movedim(dims[0], 0)
+        index = rows.to(torch.uint8).max(0).indices.reshape(1)
+        if dims[1] is not None:
+            value = value.index_select(dims[1], index).squeeze(dims[1])
+        return _of_taken(rows.index_select(0, index).squeeze(0), value), None
+
+
+def _of_taken(pred: torch.Tensor, value: torch.Tensor) -> Any:
+    return _OfTaken.apply(pred, value)  # type: ignore[no-untyped-call]
 
 
 @run_while_tracing

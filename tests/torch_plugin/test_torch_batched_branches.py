@@ -139,3 +139,31 @@ def test_a_number_that_does_not_fit_is_refused_by_pytorch(number, dtype):
         torch.vmap(lambda x: cond(x > 1, lambda x: x, lambda x: number, x))(x)
     found = torch.vmap(lambda x: cond(x > 1, lambda x: x, lambda x: 7, x))(x)
     assert found.tolist() == [7, 2]
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+def test_no_nan_arises_in_the_branch_not_taken_for_anomaly_mode_to_report():
+    root = lambda x: cond(x > 0, torch.sqrt, lambda x: 0.0 * x, x)
+    points, slopes = torch.tensor([0.0, 4.0, -1.0, 16.0]), torch.tensor([0.0, 0.25, 0.0, 0.125])
+    scale = torch.tensor(4.0, requires_grad=True)
+    scaled = lambda x: cond(x > 0, lambda x: torch.sqrt(scale * x), lambda x: x, x)
+    with torch.autograd.set_detect_anomaly(True):
+        assert torch.vmap(torch.func.grad(root))(points).tolist() == slopes.tolist()
+        for rows, want in (
+            (points, slopes),
+            (-points, torch.tensor([0.0, 0.0, 0.5, 0.0])),
+            (-(points**2), 0.0 * points),
+        ):
+            tracked = rows.clone().requires_grad_()
+            torch.vmap(root)(tracked).sum().backward()
+            assert tracked.grad.tolist() == want.tolist()
+        both = torch.stack([points, points.flip(0)])
+        twice = torch.vmap(torch.vmap(torch.func.grad(root)))(both)
+        assert twice.tolist() == torch.stack([slopes, slopes.flip(0)]).tolist()
+        # A predicate of the outer rows alone, and a branch that closes over what is differentiated.
+        outer = torch.vmap(
+            lambda p: torch.vmap(torch.func.grad(lambda x: cond(p, torch.log, lambda x: x, x)))(points + 2.0)
+        )
+        assert outer(torch.tensor([True, False]))[0].tolist() == (1.0 / (points + 2.0)).tolist()
+        torch.vmap(scaled)(points).sum().backward()
+        assert scale.grad.item() == 0.5 * (1.0 + 2.0)
