@@ -132,7 +132,7 @@ def cond(
 
 
 @hookspec
-def array_namespace() -> Any:
+def array_functions() -> Any:
     """Return the functions with which `adprotocol.where` chooses elements.
 
     Optional. A module or an object with three functions as the Python array API standard defines them:

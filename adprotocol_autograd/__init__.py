@@ -82,9 +82,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
-def array_namespace() -> Any:
+def array_functions() -> Any:
     """Return the functions of ``autograd.numpy``."""
-    return gradient.ArrayNamespace
+    return gradient.ArrayFunctions
 
 
 @hookimpl

@@ -138,7 +138,7 @@ def is_inexact(value: Any) -> bool:
     return dtype.kind in "fc"
 
 
-class ArrayNamespace:
+class ArrayFunctions:
     """The functions for `adprotocol.where`."""
 
     argmax: Any = staticmethod(np.argmax)

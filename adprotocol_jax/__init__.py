@@ -20,7 +20,7 @@ from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partiti
 from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import derivative, host, internals, primitives, tree
 from adprotocol_jax.answer import ask
-from adprotocol_jax.cond import ArrayNamespace, branch
+from adprotocol_jax.cond import ArrayFunctions, branch
 from adprotocol_jax.internals import has_tangent_now
 
 if TYPE_CHECKING:
@@ -122,9 +122,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
-def array_namespace() -> Any:
+def array_functions() -> Any:
     """Return ``jax.numpy``, with an argmax that XLA vectorises on a CPU (a quarter of the time)."""
-    return ArrayNamespace
+    return ArrayFunctions
 
 
 @hookimpl

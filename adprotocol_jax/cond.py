@@ -119,7 +119,7 @@ def _short(kind: Any) -> str:
     return str(kind.str_short())
 
 
-class ArrayNamespace:
+class ArrayFunctions:
     """The functions for `adprotocol.where`."""
 
     where: Any = staticmethod(jnp.where)

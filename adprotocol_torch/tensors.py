@@ -96,7 +96,7 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
     return value.detach() if value.is_floating_point() or value.is_complex() else value
 
 
-class ArrayNamespace:
+class ArrayFunctions:
     """The functions for `adprotocol.where`."""
 
     @staticmethod
@@ -119,9 +119,9 @@ class ArrayNamespace:
 
 
 @hookimpl
-def array_namespace() -> Any:
+def array_functions() -> Any:
     """Return the functions of PyTorch in the words of the array API standard."""
-    return ArrayNamespace
+    return ArrayFunctions
 
 
 @functools.cache

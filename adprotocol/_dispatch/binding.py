@@ -113,7 +113,7 @@ class Binding:
     value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None
     custom_rule: Callable[[Any, list[Any]], tuple[list[Any], Any]] | None
     host_call: Callable[[Any, list[Any], list[Any] | None, bool, str], list[Any]] | None
-    array_namespace: Callable[[], Any] | None
+    array_functions: Callable[[], Any] | None
     view: Callable[[Any], View] | None
     stands_for: Callable[[Any], Sequence[Any] | None] | None
     flatten: Flatten | None

@@ -179,7 +179,7 @@ install(
         stands_for=elements,
         explain="a NumPy array; frameworks wrap or copy it when they differentiate",
         trainable=trainable_array,
-        array_namespace=lambda: sys.modules["numpy"],
+        array_functions=lambda: sys.modules["numpy"],
     )
 )
 for _cls, _functions in node.BUILT_IN.items():

@@ -70,10 +70,10 @@ def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any]
     binding = sole_framework(operands, binding)
     if binding.framework is None:
         binding = BINDINGS.NUMPY
-    if binding.array_namespace is None:
-        msg = f"where needs the hook array_namespace of the plugin for {binding.framework}, which has none"
+    if binding.array_functions is None:
+        msg = f"where needs the hook array_functions of the plugin for {binding.framework}, which has none"
         raise PluginError(msg)
-    functions = binding.array_namespace()
+    functions = binding.array_functions()
     try:
         choice = _Choice((), true_fun, false_fun)
         choice.operands = _guarded(functions, mask, operands)

@@ -95,7 +95,7 @@ def test_an_array_without_a_dtype_needs_the_hook_that_says_whether_it_takes_a_gr
 def test_an_elementwise_choice_needs_the_hook_with_the_array_functions():
     record = register(Minimal(), "fakefw")
     try:
-        with pytest.raises(PluginError, match=r"where needs the hook array_namespace of the plugin for fakefw"):
+        with pytest.raises(PluginError, match=r"where needs the hook array_functions of the plugin for fakefw"):
             adprotocol.where(np.array([True]), lambda x: x, lambda x: x, Array())
     finally:
         unregister(record.name)
