@@ -12,7 +12,6 @@ from interleave import long_call
 from row import compared
 
 from adprotocol import combine, partition
-from adprotocol._gradients import where as selection
 
 SECONDS = 3.0
 REFERENCE = "equinox.partition(tree, is_inexact_array)"
@@ -81,12 +80,6 @@ def reference(tree):
     return equinox.partition(tree, equinox.is_inexact_array)
 
 
-def anew(tree, where=None):
-    """Partition a structure as if it were seen for the first time; its classes are known."""
-    selection._MATCHES.clear()
-    return partition(tree, where)
-
-
 def same_leaves(ours, theirs):
     """Tell whether two structures hold the identical objects in one order, None aside."""
     return all(a is b for a, b in zip(held(ours), held(theirs), strict=True))
@@ -131,23 +124,11 @@ def test_combine(side_by_side, record, kind, leaves):
     record(compared(f"combine, {kind}, {len(held(tree)):,} leaves", "equinox.combine", found, at_most=2.0))
 
 
-@pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("kind", ["dicts and lists", "Equinox modules"])
-def test_glob(side_by_side, record, kind, first):
+def test_glob(side_by_side, record, kind):
     tree = TREES[kind][0](100_000)
-    ours = anew if first else partition
-    selected, rest = ours(tree, "*.w")
+    selected, rest = partition(tree, "*.w")
     assert len(held(selected)) == len(held(partition(tree, lambda name, _: name.endswith(".w"))[0]))
     assert len(held(selected)) + len(held(rest)) == 100_000
-    found = side_by_side(long_call(ours, tree, "*.w"), long_call(reference, tree), seconds=SECONDS)
-    when = "first call" if first else "repeated"
-    record(compared(f"partition(tree, where='*.w'), {kind}, 100,000 leaves, {when}", REFERENCE, found, at_most=2.0))
-
-
-@pytest.mark.parametrize("where", [None, "*.w"])
-def test_repeated(side_by_side, record, where):
-    tree = nested(100_000)
-    assert same_leaves(partition(tree, where)[0], anew(tree, where)[0])
-    found = side_by_side(long_call(partition, tree, where), long_call(anew, tree, where), seconds=SECONDS)
-    how = "partition(tree)" if where is None else f"partition(tree, where={where!r})"
-    record(compared(f"{how} repeated, 100,000 leaves", "the first call on a structure", found, at_most=1.0))
+    found = side_by_side(long_call(partition, tree, "*.w"), long_call(reference, tree), seconds=SECONDS)
+    record(compared(f"partition(tree, where='*.w'), {kind}, 100,000 leaves", REFERENCE, found, at_most=2.0))
