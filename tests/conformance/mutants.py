@@ -4,17 +4,20 @@ Each is a function that returns what it replaces: hooks by their name, and funct
 """
 
 import contextlib
+import dataclasses
 import functools
 import types
 from unittest import mock
 
 import toyad
 import toyad_adprotocol as right
+import toyad_rules
 
 import adprotocol
 from adprotocol import extend, plugins
 from adprotocol._gradients import where as selection
 from adprotocol._rules import host_function
+from adprotocol._rules.custom_derivative import CustomDerivative
 from adprotocol._rules.rule import DerivativeRule
 from adprotocol.conformance import scenario
 from adprotocol.hookspecs import hookimpl
@@ -44,10 +47,8 @@ def active(name=None):
     """Put a mutant in the place of toyad's plugin."""
     replaced = {} if name is None else MUTANTS[name]()
     made = types.ModuleType("toyad_mutant")
-    for hook in HOOKS:
-        function = replaced.pop(hook, getattr(right, hook))
-        if function is not None:
-            setattr(made, hook, hookimpl(function))
+    for hook in {*HOOKS, *(name for name in replaced if "." not in name)}:
+        setattr(made, hook, hookimpl(replaced.pop(hook, None) or getattr(right, hook)))
     registered = plugins.register(made, "toyad")
     try:
         with contextlib.ExitStack() as stack:
@@ -450,3 +451,208 @@ def array_types_in_a_private_place():
     """The hooks stand in a module that imports what is private."""
 
     return {"array_types": lambda: (toyad.Value,)}
+
+
+# What the author of one plugin might write
+
+
+@mutant("within_gradient", "plugins")
+def queries_answer_errors_with_false():
+    """A question that cannot be answered is answered with False."""
+
+    def within_gradient(value):
+        try:
+            return right.within_gradient(value)
+        except Exception:  # noqa: BLE001  (the mistake)
+            return False
+
+    return {"within_gradient": within_gradient}
+
+
+@mutant("within_gradient", "plugins")
+def explanations_are_none():
+    """There is no explanation."""
+    return {"explain": lambda value: None}
+
+
+@mutant("within_gradient", "plugins")
+def explanations_contradict():
+    """Every value is explained as one that nobody differentiates."""
+    return {"explain": lambda value: "no level of grad or jvp follows it"}
+
+
+@mutant("value_and_grad")
+def recording_is_always_off():
+    """No derivative ever encloses a call, so that each parameter that it does not select is a constant."""
+    return {"is_recording": lambda: False, "freeze": lambda value: toyad.stop_gradient(toyad.read(value))}
+
+
+def outside(change):
+    """Change the derivatives of value and auxiliary output by what is not selected, and leave the rest."""
+    return after(lambda value, aux, slopes: (change(value), floats(change, aux), slopes))
+
+
+@mutant("value_and_grad")
+def values_are_detached():
+    """Value and auxiliary output are constants to derivatives around the call; gradients are not."""
+    return outside(toyad.stop_gradient)
+
+
+@mutant("value_and_grad")
+def cotangents_of_values_are_ignored():
+    """Whatever follows the value and the auxiliary output, their cotangent is one."""
+    return outside(toyad.Custom(lambda v: v, lambda _, t: t * 0.0 + 1.0))
+
+
+@mutant("value_and_grad")
+def gradients_are_of_the_widest_precision():
+    """A gradient has 64 bits, whatever its leaf has."""
+    return after(lambda value, aux, slopes: (value, aux, [toyad.cast(s, "float64") for s in slopes]))
+
+
+def rules(change):
+    def custom_rule(rule, arrays):
+        return change(rule, arrays, lambda: right.custom_rule(rule, arrays))
+
+    return {"custom_rule": custom_rule}
+
+
+@mutant("custom_derivative")
+def functions_with_rules_run_twice():
+    """A function runs once for its outline, and once for its result."""
+    return rules(lambda rule, arrays, run: (rule.fun(constants(arrays)), run())[1])
+
+
+@mutant("custom_derivative")
+def rules_run_with_their_function():
+    """The gradient is computed when the function runs, wanted or not."""
+
+    def eager(rule, arrays, run):
+        results, outline = run()
+        if rule.has_vjp:
+            plain = constants(results)
+            ones = [r * 0.0 + 1.0 for r in plain[: outline.count]]
+            rule.vjp([is_float(a) for a in arrays], ones, plain, outline, constants(arrays))
+        return results, outline
+
+    return rules(eager)
+
+
+@mutant("custom_derivative")
+def functions_without_rules_are_differentiated():
+    """The derivative of a function without a rule is its own."""
+
+    def call(self, *args, **static):
+        return real(self, *args, **static) if self.has_rule else self.fun(*args, **static)
+
+    real = CustomDerivative.__call__
+    return {"adprotocol._rules.custom_derivative.CustomDerivative.__call__": call}
+
+
+@mutant("custom_derivative")
+def forward_mode_transposes_the_vjp():
+    """A jvp is not used where there is a vjp."""
+    forward = toyad_rules.Call.forward
+
+    def transposed(self, needed, moving, results, arrays):
+        if not self.rule.has_vjp:
+            return forward(self, needed, moving, results, arrays)
+        likes = results[: self.outline.count]
+        return toyad_rules._transposed(lambda cts: self.backward(needed, cts, results, arrays), likes, moving)
+
+    return {"toyad_rules.Call.forward": transposed}
+
+
+@mutant("custom_derivative")
+def results_behind_the_counted_are_followed():
+    """Residuals are differentiated as the results are."""
+
+    def reverse(self, trace, args, below, call):
+        results = self(*below, call=call)
+        places = [i for i, result in enumerate(results) if is_float(result)]
+        needed = [a.trace is trace and is_float(a) for a in args]
+        if True not in needed or not call.outline.count:
+            return results
+
+        def pull(*cotangents):
+            given = [toyad.zeros(results[i]) if ct is None else ct for i, ct in zip(places, cotangents, strict=True)]
+            return call.backward(needed, given[: call.outline.count], followed, below)
+
+        tracked = [a for a, need in zip(args, needed, strict=True) if need]
+        recorded = iter(trace.record([results[i] for i in places], tracked, pull))
+        followed = [next(recorded) if i in places else result for i, result in enumerate(results)]
+        made = list(followed)
+        followed[: call.outline.count] = results[: call.outline.count]
+        return made
+
+    return {"toyad_rules.Ruled.reverse": reverse}
+
+
+@mutant("custom_derivative")
+def closures_are_constants():
+    """What a function closes over is a constant where no argument is differentiated."""
+
+    def closed(rule, arrays, run):
+        if any(right.within_gradient(a) is True for a in arrays):
+            return run()
+        results, outline = rule.fun(arrays)
+        return [toyad.stop_gradient(toyad.lift(result)) for result in results], outline
+
+    return {**rules(closed), "adprotocol._rules.custom_derivative.hold_tracked": lambda _functions: False}
+
+
+@mutant("host_function")
+def host_functions_write_into_their_arguments():
+    """The arrays of a host function are those of the framework, and can be written to."""
+    return {"adprotocol._rules.host_function._read_only": lambda value: value}
+
+
+@mutant("host_function")
+def host_functions_keep_their_results():
+    """The result of a host function is the memory that this returned."""
+
+    def evaluate(_self, args, fun, **_params):
+        return [toyad.Array(result, args[0].device) for result in fun([a.value for a in args])]
+
+    return {"toyad_rules.Host.evaluate": evaluate}
+
+
+@mutant("host_function")
+def host_functions_refuse_parameters():
+    """A host function raises for a parameter that could be differentiated, and is not."""
+
+    def host_call(fun, arrays, like, batched, message):
+        for array in arrays:
+            if isinstance(array, toyad.Parameter) and array.trains:
+                raise extend.gradient_prevented(array, message, "toyad")
+        return right.host_call(fun, arrays, like, batched, message)
+
+    return {"host_call": host_call}
+
+
+@mutant("plugins", "within_gradient")
+def nodes_are_flattened_to_constants():
+    """What the framework's tree library takes out of a container is a constant."""
+    library = right.tree_library()
+
+    def node(value):
+        found = library.node(value)
+        return found and (lambda bag: (constants(list(found[0](bag)[0])), *found[0](bag)[1:]), found[1])
+
+    return {"tree_library": lambda: extend.TreeLibrary(node, library.register)}
+
+
+@mutant("plugins")
+def registered_by_constructor():
+    """A registered class is rebuilt by its constructor."""
+    library = right.tree_library()
+
+    def register(cls, flatten, unflatten):
+        def rebuild(metadata, children):
+            made = unflatten(metadata, children)
+            fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(cls)}
+            return cls(**fields)
+
+        library.register(cls, flatten, rebuild if dataclasses.is_dataclass(cls) else unflatten)
+
+    return {"tree_library": lambda: extend.TreeLibrary(library.node, register)}

@@ -22,7 +22,6 @@ UNMOVED = {
     "non_differentiable/decorated-raises": "toyad keeps no flag that errors leave up; fails where no plugin is found",
     "cond/refuses-numbers-under-jit": "toyad refuses them itself; fails on JAX where the core checks no array",
     "cond/refuses-numbers-under-compile": "toyad refuses them itself; fails on PyTorch for that mutant too",
-    "custom_derivative/of-numpy": "no hook is called for NumPy; fails where `_plain` takes a result for tracked",
     "plugins/imports-nothing": f"{_ELSEWHERE}; no random mutant adds an import",
     "plugins/imports-no-tree-library": f"{_ELSEWHERE}; fails where no dataclass is flattened",
     "plugins/first-by-choice": "fails for a plugin that stays, and where the registry names the wrong conflicts",

@@ -145,16 +145,10 @@ def test_batches_in_batches(batched):
     assert torch.equal(rows(matrices, matrices[:, 0, 0]), matrices - matrices[:, :1, :1])
 
 
-def test_results_have_device_and_precision_of_the_arguments_and_memory_of_their_own():
-    buffer = np.ones(3)
-    for f in (host_function(lambda x: np.asarray(x, np.float64)), host_function(lambda _x: buffer)):
-        for dtype in (torch.float32, DOUBLE):
-            x = torch.ones(3, dtype=dtype)
-            y = f(x)
-            assert (y.dtype, y.device) == (dtype, x.device)
-            y += 1
-            assert (x == 1).all()
-            assert (buffer == 1).all()
+def test_results_have_device_and_precision_of_the_arguments():
+    for dtype in (torch.float32, DOUBLE):
+        y = host_function(lambda x: np.asarray(x, np.float64))(torch.ones(3, dtype=dtype))
+        assert (y.dtype, y.device.type) == (dtype, "cpu")
     many = host_function(lambda x: {"n": x.shape[0], "mask": x > 0, "z": x * 1j})(torch.ones(2))
     assert (many["n"].dtype, many["mask"].dtype, many["z"].dtype) == (torch.int64, torch.bool, torch.complex64)
     conjugated = host_function(lambda z: z)(torch.tensor([1 + 2j]).conj())

@@ -261,6 +261,45 @@ def called_as_written(h: Checked) -> None:
         h.check(same, f"it gave {found!r:.60} for {given!r:.60}, with integers or without")
 
 
+@scenario(needs=("parameter",))
+def of_a_parameter(h: Checked) -> None:
+    """A parameter that could be differentiated, and is not, is an argument as any.
+
+    Expect x ** 2 of NumPy of a parameter, 9 at 3, whether its flag is on or off.
+    """
+    for trains in (True, False):
+        h.assert_equal(hosted(h, _squares)(h.parameter(3.0, trains=trains)), 9.0, f"with trains={trains}")
+
+
+@scenario(rule="H4")
+def shares_no_memory(h: Checked) -> None:
+    """What NumPy has, the host function's arguments and results, is no memory of the framework's arrays.
+
+    Expect x of a function that returns one array of its own each time, as it was when the function is called again with
+    2 x; and p of one that returns its argument, when the parameter p is changed. Its argument is read-only.
+    """
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    _require_arrays_of_its_own(h)
+    own: list[Any] = []
+
+    def fill(x: Any) -> Any:
+        h.check(not x.flags.writeable, "the argument of a host function can be written to")
+        own[:] = own or [np.empty_like(x)]
+        own[0][...] = x
+        return own[0]
+
+    f, values = hosted(h, fill), np.linspace(1.0, 2.0, 4096)
+    first, second = (f(h.array((factor * values).tolist())) for factor in (1.0, 2.0))
+    h.assert_equal(second, 2.0 * values, "the second result")
+    h.assert_equal(first, values, "the first result, after the second call")
+    if h.has("parameter", "assign"):
+        p = h.parameter([1.0, 2.0], trains=False)
+        found = hosted(h, lambda x: x)(p)
+        h.assign(p, [3.0, 4.0])
+        h.assert_equal(found, [1.0, 2.0], "the result, after the parameter was changed")
+
+
 @scenario(level=SHOULD, rule="H4", transform=("jit", "compile", "vmap"))
 def inputs_are_read_only(h: Checked, transforms: str) -> None:
     """It cannot change its inputs, under {transforms} and plain.

@@ -15,6 +15,7 @@ from adprotocol.conformance.scenarios.rules import (
     product,
     ruled,
     square,
+    vjp_of_cube,
 )
 from adprotocol.errors import GradientPreventedError, RuleError
 
@@ -44,6 +45,26 @@ def rule_runs_for_a_derivative_alone(h: Checked) -> None:
     h.check(not runs, f"the rule ran {len(runs)} times where nothing of it is needed")
     h.assert_value_and_grad(f, [x], 9.0, 1.0)
     h.check(runs, "the rule did not run")
+
+
+@scenario(transform=("grad", "jvp"))
+def function_runs_once(h: Checked, transforms: str) -> None:
+    """A call runs its function once, plain and under {transforms}, and its rule in the latter alone.
+
+    Expect x ** 2 with the derivative 3 x ** 2 at 2: 4 plain, and 12, by one run of the function each.
+    """
+    runs: list[str] = []
+    f = ruled(
+        h,
+        lambda x: noted(runs, "function", x * x),
+        lambda ct, y, x: noted(runs, "rule", vjp_of_cube(ct, y, x)),
+        lambda tangents, _, x: noted(runs, "rule", 3.0 * tangents[0] * x * x),
+    )
+    h.assert_equal(f(h.array(2.0)), 4.0, "the plain value")
+    h.check(runs == ["function"], f"in a plain call these ran: {runs}")
+    runs.clear()
+    h.assert_equal(h.nest(transforms, f)(h.array(2.0)), 12.0, "the derivative")
+    h.check(runs.count("function") == 1 and "rule" in runs, f"for a derivative these ran: {runs}")
 
 
 @scenario(transform=("grad", "jvp", "grad of jit"), source=FUNCTION_SOURCE)

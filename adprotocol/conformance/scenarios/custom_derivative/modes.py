@@ -64,17 +64,29 @@ def dtypes(h: Checked) -> None:
             assert_near(h, found, due, f"the {name} at {what}", like=x)
 
 
-@scenario(transform="grad of jvp")
+def _of_two_rules(h: Checked) -> Any:
+    """Return x ** 2 with the vjp 30 ct and the jvp 20 t."""
+    return ruled(h, square, lambda ct, *_: (30.0 * ct,), lambda tangents, *_: 20.0 * tangents[0])
+
+
+@scenario(transform="jvp", also_needs=("grad",))
 def each_mode_its_own_rule(h: Checked) -> None:
     """Reverse mode uses the vjp and forward mode the jvp, where both are given.
 
-    Expect x ** 2 with the vjp 30 ct and the jvp 20 t, at 3: gradient 30, tangent 20, which has the gradient 20 in t.
+    Expect x ** 2 with the vjp 30 ct and the jvp 20 t, at 3: gradient 30, tangent 20.
     """
-    f = ruled(h, square, lambda ct, *_: (30.0 * ct,), lambda tangents, *_: 20.0 * tangents[0])
-    x, one = h.array(3.0), h.array(1.0)
-    h.assert_value_and_grad(f, [x], 9.0, 30.0)
-    h.assert_value_and_tangent(f, x, one, 9.0, 20.0)
-    h.assert_equal(h.grad(lambda t: h.jvp(f, x, t)[1])(one), 20.0, "the gradient of the tangent in the direction")
+    h.assert_value_and_grad(_of_two_rules(h), [h.array(3.0)], 9.0, 30.0)
+    h.assert_value_and_tangent(_of_two_rules(h), h.array(3.0), h.array(1.0), 9.0, 20.0)
+
+
+@scenario(transform="grad of jvp")
+def gradient_of_the_tangent(h: Checked) -> None:
+    """The tangent is that of the jvp also where it is differentiated in its direction.
+
+    Expect x ** 2 with the vjp 30 ct and the jvp 20 t, at 3: the tangent has the gradient 20 in t.
+    """
+    found = h.grad(lambda t: h.jvp(_of_two_rules(h), h.array(3.0), t)[1])(h.array(1.0))
+    h.assert_equal(found, 20.0, "the gradient of the tangent in the direction")
 
 
 @scenario(transform=("grad", "jvp", "grad of jit", "grad of grad"))

@@ -402,3 +402,28 @@ def registered_structure_with_a_label(h: Checked, way: str) -> None:
         return h.trace(way, fun)(power(x, NonDifferentiable(x)), x)
 
     h.assert_value_and_grad(f, (h.array(2.0),), 6.0, 12.0)
+
+
+@scenario(source="JAX: custom nodes and their constructors: https://docs.jax.dev/en/latest/custom_pytrees.html")
+def rebuilt_without_the_constructor(h: Checked) -> None:
+    """The framework's tree library takes a registered structure apart, and rebuilds it without its constructor.
+
+    Expect the array itself among the children, and of any others an instance with these, while the constructor raises.
+    """
+    library = plugin_of(h).tree_library
+    if library is None or library.register is None:
+        msg = "its plugin registers no structures with a tree library"
+        raise Absent(msg)
+    power, array = power_class(), h.array(2.0)
+    made = power(array, "shift")
+    node = library.node(made)
+    if node is None:
+        msg = "its tree library does not flatten what others registered"
+        raise Absent(msg)
+    children, metadata, *_ = node[0](made)
+    h.assert_is(next(iter(children)), array, "the first child")
+    power.__init__ = power.__post_init__ = lambda *_, **__: h.fail(array)
+    rebuilt: Any = node[1](metadata, ["scale", None])
+    h.assert_is(type(rebuilt), power, "the class of what was rebuilt")
+    held = (rebuilt.scale, rebuilt.shift, rebuilt.power)
+    h.check(held == ("scale", None, 1), f"what was rebuilt holds {held}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,24 @@ def value_differentiated_outside(h: Checked) -> None:
 
     h.assert_value_and_grad(lambda b: both(w, b), (b,), 2475.0, 1650.0, "by the frozen part")
     h.assert_value_and_grad(lambda w: both(w, b), (w,), 2475.0, 990.0, "by the trained part")
+
+
+@scenario(transform="grad", needs=("grad",), varies=True)
+def value_differentiated_afterwards(h: Checked) -> None:
+    """What follows the value and the auxiliary output counts in their derivatives, also where a system has one level.
+
+    Of w ** 2 * b ** 2 at (2, 3), and 10 times it, the auxiliary output, 7 times the value has the native derivative 168
+    by the frozen b, and 11 times the output 2640; or an error.
+    """
+    w = h.array(2.0)
+    run = adprotocol.value_and_grad(lambda m: (loss(m), 10.0 * loss(m)), where="w", has_aux=True, backend=h.name)
+    calls = (lambda b: 7.0 * run({"w": w, "b": b})[0][0], 168.0), (lambda b: 11.0 * run({"w": w, "b": b})[0][1], 2640.0)
+    for call, want in calls:
+        found = None
+        with contextlib.suppress(Exception):  # a system of one level may refuse it
+            found = h.grad(call)(h.array(3.0))
+        if found is not None:
+            h.assert_equal(found, want, "the derivative by the frozen part")
 
 
 @scenario(transform="grad", varies=True)

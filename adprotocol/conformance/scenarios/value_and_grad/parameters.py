@@ -168,6 +168,18 @@ def native_around_parameters(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(lambda: run(model)[0], model["b"]), 24.0, "of the value by the frozen parameter")
 
 
+@scenario(rule="T14", needs=("grad", "parameter", "parameter_grad"))
+def parameter_in_another_argument(h: Checked) -> None:
+    """Where the system records, a parameter in another argument is followed by a derivative around the call.
+
+    Expect of w w p at (2, 3) in a call that differentiates w: the value 12, with the native derivative 4 by p.
+    """
+    w, p = h.array(2.0), h.parameter(3.0, trains=True)
+    run = adprotocol.value_and_grad(lambda w, p: w * w * p, backend=h.name)
+    h.assert_equal(run(w, p)[0], 12.0, "the value")
+    h.assert_equal(h.parameter_grad(lambda: run(w, p)[0], p), 4.0, "the derivative of the value by the parameter")
+
+
 def _switched(h: Checked, call: Callable[[], Any]) -> Any:
     """Return what a call under the switch returns; a plugin may refuse it."""
     try:

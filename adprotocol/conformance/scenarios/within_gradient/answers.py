@@ -134,6 +134,25 @@ def explain(h: Checked) -> None:
         h.assert_equal(found, [10.0] if way == "vmap" else 10.0, f"under {way}")
 
 
+@scenario(level=SHOULD, rule="W4", transform="grad")
+def explain_why(h: Checked) -> None:
+    """`explain` gives another reason for True than for False.
+
+    Expect a reason for x plain, which is False, and another in a gradient, where it is True.
+    """
+    h.require_hook("explain")
+    known: list[tuple[Any, str]] = []
+
+    def f(x: Any) -> Any:
+        known.append((adprotocol.within_gradient(x), adprotocol.explain(x).partition(" (")[2]))
+        return x * x
+
+    f(h.array(3.0))
+    h.assert_equal(h.grad(f)(h.array(3.0)), 6.0, "the gradient")
+    (plain, before), (answer, reason) = known
+    h.check(before and reason and (before != reason or plain is answer), f"{plain} and {answer} because {before}")
+
+
 @scenario(level=MAY, rule="W9")
 def explain_what_has_no_derivative(h: Checked) -> None:
     """`explain` has a text for arrays whose dtype has no derivative.
