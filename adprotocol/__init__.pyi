@@ -237,18 +237,20 @@ def register_structure(cls: _C, static: Iterable[str] = ()) -> _C: ...
 @overload
 def register_structure(cls: None = None, static: Iterable[str] = ()) -> Callable[[_C], _C]: ...
 @overload
-def custom_derivative(fun: Callable[_P, _T], *, has_residuals: Literal[False] = False) -> _CustomDerivative[_P, _T]: ...
-@overload
 def custom_derivative(
-    fun: Callable[_P, tuple[_T, Any]], *, has_residuals: Literal[True]
+    fun: Callable[_P, _T], *, has_residuals: Literal[False] = False, reverse_only: bool = False
 ) -> _CustomDerivative[_P, _T]: ...
 @overload
 def custom_derivative(
-    fun: None = None, *, has_residuals: Literal[True]
+    fun: Callable[_P, tuple[_T, Any]], *, has_residuals: Literal[True], reverse_only: bool = False
+) -> _CustomDerivative[_P, _T]: ...
+@overload
+def custom_derivative(
+    fun: None = None, *, has_residuals: Literal[True], reverse_only: bool = False
 ) -> Callable[[Callable[_P, tuple[_T, Any]]], _CustomDerivative[_P, _T]]: ...
 @overload
 def custom_derivative(
-    fun: None = None, *, has_residuals: Literal[False] = False
+    fun: None = None, *, has_residuals: Literal[False] = False, reverse_only: bool = False
 ) -> Callable[[Callable[_P, _T]], _CustomDerivative[_P, _T]]: ...
 @overload
 def host_function(

@@ -17,7 +17,8 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `Branches`: for a `cond` whose predicate is not known yet, what its branches return, compared and put together.
 - `DerivativeRule`, `Outline`: what the hook `custom_rule` is given, and what the function returned besides its arrays.
 - `hidden_error`: the error for a function with a rule that uses a differentiated value which is no argument of it.
-- `transposing`: around the transposition of a rule for forward mode, which may need itself for ever.
+- `transposing`, `check_transpose`, `not_linear`: for the transposition of a rule for the other mode, which has to be
+  linear in what flows.
 - `gradient_prevented`: the error that the hook `prevent_gradient` raises.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
 - `held`, `search`: what an object holds in its attributes and closures, and everything that it reaches.
@@ -38,7 +39,7 @@ from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._rules.arguments import Outline
 from adprotocol._rules.closure import hidden_error
 from adprotocol._rules.rule import DerivativeRule
-from adprotocol._rules.transposition import transposing
+from adprotocol._rules.transposition import check_transpose, not_linear, transposing
 from adprotocol._trees.declaration import declares, trainable_names
 from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.held import held, search
@@ -57,6 +58,7 @@ __all__ = [
     "View",
     "attribute_names",
     "check_output",
+    "check_transpose",
     "combine_aux",
     "constant_tree",
     "declares",
@@ -66,6 +68,7 @@ __all__ = [
     "identities_of",
     "leaves_of_each",
     "map_aux",
+    "not_linear",
     "partition_aux",
     "read_divergences",
     "run_while_tracing",

@@ -9,10 +9,10 @@ from autograd.builtins import tuple as box_tuple
 from autograd.core import VJPNode, vspace
 from autograd.extend import defjvp_argnums, defvjp_argnums, primitive
 from autograd.tracer import Box, getval, isbox, new_box
-from numpy import asarray, ndarray
+from numpy import arange, asarray, cos, ndarray, shape, size
 
 import adprotocol
-from adprotocol.extend import gradient_prevented, hidden_error, transposing
+from adprotocol.extend import check_transpose, gradient_prevented, hidden_error, transposing
 from adprotocol_autograd import gradient
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class _Derivative:
             cotangents = list(map(_read_only, cotangents))
             gradients = self.rule.vjp(self.needed, cotangents, self.results, self.outline, self.arrays)
         else:
-            with transposing(self.rule.name):
-                gradients = _transposed(self.forward, [vspace(like).zeros() for like in self.likes], cotangents)
+            gradients = self._transposed(self.forward, self.likes, self.results, cotangents)
         return [_as_like(gradient, like) for gradient, like in zip(gradients, self.likes, strict=True)]
 
     def forward(self, nonzero: list[Any]) -> list[Any]:
@@ -83,8 +82,36 @@ class _Derivative:
             pushed = self.rule.jvp(tangents, self.results, self.outline, self.arrays)
         else:
             # The vjp is linear in the cotangent, so that its own transpose is the jvp.
-            pushed = _transposed(self.backward, [vspace(result).zeros() for result in self.results], nonzero)
+            pushed = self._transposed(self.backward, self.results, self.likes, nonzero)
         return [_as_like(tangent, result) for tangent, result in zip(pushed, self.results, strict=True)]
+
+    def _transposed(
+        self, fun: Callable[[list[Any]], list[Any]], likes: list[Any], targets: list[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        """Return the transpose of a linear function of several arrays, applied to cotangents."""
+        zeros = [vspace(like).zeros() for like in likes]
+        roots = [VJPNode.new_root() for _ in zeros]
+
+        def pull(cotangents: Sequence[Any]) -> list[Any]:
+            found = {}
+            if isbox(end) and end._trace == trace:  # noqa: SLF001  (as autograd's own `trace` asks)
+                found = gradient.backward(tuple(cotangents), end._node, frozenset(roots))  # noqa: SLF001
+            return [found.get(root, zero) for root, zero in zip(roots, zeros, strict=True)]
+
+        with transposing(self.rule):
+            with gradient.NewTrace() as trace:
+                end = box_tuple(fun([new_box(zero, trace, root) for zero, root in zip(zeros, roots, strict=True)]))
+            check_transpose(
+                self.rule,
+                self.needed,
+                lambda values: _unboxed(fun(values)),
+                lambda weights: _unboxed(pull(weights)),
+                zeros,
+                list(map(getval, targets)),
+                lambda like, shift: asarray(cos(arange(size(like)) + shift).reshape(shape(like)), asarray(like).dtype),
+                bool,
+            )
+        return pull(cotangents)
 
 
 def _vjp(argnums: Sequence[int], answer: Any, args: Sequence[Any], _kwargs: Any) -> Callable[[Any], list[Any]]:
@@ -104,15 +131,8 @@ def _jvp(argnums: Sequence[int], gs: Sequence[Any], answer: Any, args: Sequence[
     return tangents[0] if derivative.outline.count == 1 else tuple(tangents)
 
 
-def _transposed(fun: Callable[[list[Any]], list[Any]], points: list[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Return the transpose of a linear function of several arrays, applied to cotangents; None for zeros."""
-    roots = [VJPNode.new_root() for _ in points]
-    with gradient.NewTrace() as trace:
-        end = box_tuple(fun([new_box(point, trace, root) for point, root in zip(points, roots, strict=True)]))
-    if not isbox(end) or end._trace != trace:  # noqa: SLF001  (as autograd's own `trace` asks)
-        return [None] * len(points)
-    by_root = gradient.backward(tuple(cotangents), end._node, frozenset(roots))  # noqa: SLF001
-    return [by_root.get(root) for root in roots]
+def _unboxed(values: Sequence[Any]) -> list[Any]:
+    return [asarray(getval(value)) for value in values]
 
 
 def _read_only(value: Any) -> Any:

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
-from jax.interpreters import partial_eval as pe
 
 from adprotocol.errors import RuleError
 from adprotocol_jax import internals, primitives
-from adprotocol_jax.rule_call import BatchedCall, RuleCall, refuse_objects
+from adprotocol_jax.rule_call import BatchedCall, RuleCall, at_any_point, refuse_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -151,16 +150,11 @@ def _function_transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCal
 
     points = [operand.aval for operand in operands if isinstance(operand, ad.UndefinedPrimal)]
     values = list(map(internals.instantiated, cotangents))
-    program = jax.make_jaxpr(pulled)(points, values)
-    kept = [False] * len(points) + [True] * len(values)
-    pruned, used = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), kept)
-    if any(used[: len(points)]):
-        msg = (
-            f"jax.linear_transpose reaches {call.rule.name}, whose derivative rule uses the arguments or the result, "
-            "as that of no linear function does; compute the gradient from the cotangent alone, or use jax.vjp"
-        )
-        raise RuleError(msg)
-    gradients = iter(jaxpr_as_fun(ClosedJaxpr(pruned, program.consts))(*values))
+    error = RuleError(
+        f"jax.linear_transpose reaches {call.rule.name}, whose derivative rule uses the arguments or the result, "
+        "as that of no linear function does; compute the gradient from the cotangent alone, or use jax.vjp"
+    )
+    gradients = iter(at_any_point(pulled, points, values, error))
     return [next(gradients) if need else None for need in needed]
 
 

@@ -130,6 +130,13 @@ def is_eager() -> bool:
     return isinstance(trace, _core.EvalTrace)
 
 
+def concrete(value: Any) -> Any:
+    """Return the array in a tracer of grad, jvp or vmap, where code is eager."""
+    while isinstance(value, jax.core.Tracer):
+        value = value.val if isinstance(value, _batching.BatchTracer) else value.primal
+    return value
+
+
 def is_tracer_of_ended_trace(value: Any) -> bool:
     """Tell whether a value is a tracer of a trace that has ended, as far as the active traces are known."""
     trace = _core.trace_ctx.trace

@@ -6,20 +6,21 @@ differentiate and batch it.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
+import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.interpreters import partial_eval as pe
 
 from adprotocol.errors import RuleError
-from adprotocol.extend import transposing
+from adprotocol.extend import check_transpose, not_linear, transposing
 from adprotocol_jax import internals, primitives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from jax.extend.core import ClosedJaxpr
 
     from adprotocol.extend import DerivativeRule, Outline
 
@@ -75,10 +76,10 @@ class RuleCall:
     def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arguments that are needed."""
         if not self.rule.has_jvp:
-            # Linear in the cotangent, so that its own transpose is the jvp. (`jax.linear_transpose` needs no point, but
-            # goes through the functions that the rule calls instead of using their rules.)
-            zeros = [internals.array_like(None, result) for result in kept[: self.outline.count]]
-            return list(jax.vjp(lambda cotangents: self.backward(needed, kept, cotangents), zeros)[1](list(nonzero))[0])
+            # Linear in the cotangent, so that its own transpose is the jvp.
+            targets = [kind for kind, need in zip(self.types, needed, strict=False) if need]
+            results = kept[: self.outline.count]
+            return self._transposed(needed, lambda cts: self.backward(needed, kept, cts), results, targets, nonzero)
         results, arrays = self._results_and_arrays(kept)
         remaining = iter(nonzero)
         tangents = [
@@ -97,14 +98,82 @@ class RuleCall:
         needed = needed[self.closed_over :]
         likes = [kind for kind, need in zip(self.types, needed, strict=True) if need]
         if not self.rule.has_vjp:
-            zeros = [internals.array_like(None, kind) for kind in likes]
             before = (False,) * self.closed_over
-            with transposing(self.rule.name):
-                transpose = jax.vjp(lambda nonzero: self.forward((*before, *needed), kept, nonzero), zeros)[1]
-                return list(transpose(list(cotangents))[0])
+            results = kept[: self.outline.count]
+            return self._transposed(
+                needed, lambda nonzero: self.forward((*before, *needed), kept, nonzero), likes, results, cotangents
+            )
         results, arrays = self._results_and_arrays(kept)
         pulled = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
         return [internals.array_like(gradient, like) for gradient, like in zip(pulled, likes, strict=True)]
+
+    def _transposed(
+        self,
+        needed: Sequence[bool],
+        fun: Callable[[Any], list[Any]],
+        likes: Sequence[Any],
+        targets: Sequence[Any],
+        cotangents: Sequence[Any],
+    ) -> list[Any]:
+        """Return the transpose of a linear function of several arrays, applied to cotangents.
+
+        `jax.linear_transpose` would go through the functions that the rule calls instead of using their rules.
+        """
+        zeros = [internals.array_like(None, like) for like in likes]
+        with transposing(self.rule):
+            if not internals.is_eager():
+                return transposed_program(self.rule, fun, zeros, list(cotangents))
+            pull = jax.vjp(fun, zeros)[1]
+            check_transpose(
+                self.rule,
+                needed,
+                fun,
+                lambda weights: pull(weights)[0],
+                zeros,
+                targets,
+                _probe,
+                lambda condition: bool(np.all(internals.concrete(condition))),
+            )
+            return list(pull(list(cotangents))[0])
+
+
+def _probe(like: Any, shift: float) -> Any:
+    array = jnp.cos(jnp.arange(math.prod(like.shape)) + shift).reshape(like.shape)
+    return internals.array_like(array, like)
+
+
+def transposed_program(
+    rule: DerivativeRule, fun: Callable[[Any], list[Any]], points: Sequence[Any], cotangents: Sequence[Any]
+) -> list[Any]:
+    """Return the transpose of a function in a staged program, whose equations tell whether it is linear."""
+
+    def pulled(points: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        return list(jax.vjp(fun, points)[1](cotangents)[0])
+
+    program = jax.make_jaxpr(fun)(points).jaxpr
+    recorded = _dependence(jax.make_jaxpr(pulled)(points, cotangents).jaxpr)
+    for result, used in enumerate(_dependence(program)):
+        if any(used[place] and not recorded[place][len(points) + result] for place in range(len(points))):
+            raise not_linear(rule)
+    return at_any_point(pulled, points, cotangents, not_linear(rule))
+
+
+def at_any_point(
+    pulled: Callable[..., list[Any]], points: Sequence[Any], cotangents: Sequence[Any], error: RuleError
+) -> list[Any]:
+    """Return a transpose that does not depend on the point, applied to cotangents; raise the error if it does."""
+    program = jax.make_jaxpr(pulled)(points, cotangents)
+    kept = [False] * len(points) + [True] * len(cotangents)
+    pruned, used = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), kept)
+    if any(used[: len(points)]):
+        raise error
+    return list(jaxpr_as_fun(ClosedJaxpr(pruned, program.consts))(*cotangents))
+
+
+def _dependence(program: Any) -> list[list[bool]]:
+    """Tell for each result of a program of which operands it is computed."""
+    count = len(program.outvars)
+    return [pe.dce_jaxpr(program, [place == i for place in range(count)])[1] for i in range(count)]
 
 
 class BatchedCall(RuleCall):

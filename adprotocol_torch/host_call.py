@@ -50,6 +50,7 @@ class _HostRule:
     has_vjp = has_jvp = True
     keeps_arrays = False
     once = ""
+    linear: Any = None
     # Whether `run` is that of batches.
     is_batch = False
 

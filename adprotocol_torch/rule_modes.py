@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 
 from adprotocol.errors import GradientPreventedError, RuleError
-from adprotocol.extend import transposing
+from adprotocol.extend import check_transpose, transposing
 from adprotocol_torch import internals
-from adprotocol_torch.internals import functorch_is_active, level_of, version_of
+from adprotocol_torch.internals import functorch_is_active, version_of
 from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Rule(Protocol):
     has_jvp: bool
     keeps_arrays: bool
     once: str
+    linear: set[tuple[Any, ...]] | None
 
     def fun(self, arrays: Any, /) -> tuple[list[Any], Any]:
         """Run the function."""
@@ -87,8 +88,7 @@ def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) ->
                 full = [next(each) if need else _zeros(array) for array, need in zip(arrays, needed, strict=True)]
                 return rule.jvp(full, results, outline, arrays)
 
-            with transposing(rule.name):
-                gradients = _transposed(rule.name, forward, moving, values.moving, cotangents)
+            gradients = _transposed(rule, needed, forward, moving, values.moving, cotangents)
     return _once(rule.once, gradients, values.moving)
 
 
@@ -107,42 +107,41 @@ def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) ->
                 return rule.vjp(needed, list(cotangents), results, outline, arrays)
 
             conjugates = [_conjugate(one) for one in tangents if one is not None]
-            pushed = list(map(_conjugate, _transposed(rule.name, backward, values.moving, moving, conjugates)))
+            pushed = list(map(_conjugate, _transposed(rule, needed, backward, values.moving, moving, conjugates)))
     return _once(rule.once, pushed, values.moving)
 
 
-def _transposed(
-    name: str, fun: Callable[..., list[Any]], likes: Tensors, targets: Tensors, cotangents: Tensors
+def _transposed(  # noqa: PLR0913, PLR0917
+    rule: Rule, needed: list[bool], fun: Callable[..., list[Any]], likes: Tensors, targets: Tensors, cotangents: Tensors
 ) -> Tensors:
     """Return the transpose of a linear function, which is the same at all points, applied to cotangents.
 
     It is from tensors like `likes` to those like `targets`.
     """
-    severed: list[int] = []
 
-    def linear(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        returned = fun(*values)
-        level = max(map(level_of, values))
-        for i, one in enumerate(returned):
-            is_recorded = isinstance(one, torch.Tensor) and one.requires_grad and level_of(one) == level
-            if one is not None and not is_recorded:
-                severed.append(i)
-        return tuple(as_gradients(returned, targets))
+    def linear(*values: torch.Tensor) -> Tensors:
+        return as_gradients(fun(*values), targets)
 
-    with internals.without_saved_tensor_hooks():
-        transposed = list(torch.func.vjp(linear, *map(torch.zeros_like, likes))[1](tuple(cotangents)))
-    if len(severed) > 0:
-        elsewhere = fun(*map(torch.ones_like, likes))
-        constants = [below_levels(torch.as_tensor(elsewhere[i])) for i in severed]
-        # Of a tensor without values nobody can know.
-        if internals.is_traced(constants) or any(constant.any() for constant in constants):
-            msg = (
-                f"a derivative rule of {name} is to be transposed, but its result does not depend on the cotangent "
-                "or tangent by operations that PyTorch records; compute it without no_grad and detach, or give the "
-                "function both rules, defvjp and defjvp"
+    with internals.without_saved_tensor_hooks(), transposing(rule):
+        pull: Any = torch.func.vjp(lambda *values: tuple(linear(*values)), *map(torch.zeros_like, likes))[1]
+        transposed = list(pull(tuple(cotangents)))
+        if not internals.is_traced(list(map(below_levels, transposed))):
+            check_transpose(
+                rule,
+                needed,
+                lambda values: linear(*values),
+                lambda weights: pull(tuple(weights)),
+                likes,
+                targets,
+                _probe,
+                lambda condition: bool(below_levels(torch.as_tensor(condition)).all()),
             )
-            raise RuleError(msg)
     return transposed
+
+
+def _probe(array: torch.Tensor, shift: float) -> torch.Tensor:
+    numbers = torch.arange(array.numel(), device=array.device, dtype=torch.float32)
+    return torch.cos(numbers + shift).reshape(array.shape).to(array.dtype)
 
 
 def as_results(returned: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
@@ -226,6 +225,7 @@ class BatchedRule:
         self.has_jvp: bool = rule.has_jvp
         self.once: str = rule.once
         self.keeps_arrays: bool = rule.keeps_arrays
+        self.linear: set[tuple[Any, ...]] | None = rule.linear
 
     def fun(self, arrays: Tensors) -> tuple[Tensors, Outline]:
         """Run the function on all rows at once."""

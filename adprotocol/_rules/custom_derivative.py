@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from adprotocol._trees.treespec import Treespec
 
 
-def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: bool = False) -> Any:
+def custom_derivative(
+    fun: Callable[..., Any] | None = None, *, has_residuals: bool = False, reverse_only: bool = False
+) -> Any:
     """Give a function a derivative rule of its own, written once for every framework.
 
     >>> import adprotocol, autograd, autograd.numpy as np
@@ -45,9 +47,9 @@ def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: b
     gradient it may return a function without arguments, which is called only if that
     gradient is needed. The rule for forward mode, given by ``.defjvp``, is called with the
     tuple of the tangents instead, and returns the tangent of the result. If only one is
-    given, the other follows from it. Everything in a rule carries its own derivative, so
-    derivatives of higher order follow from the rule applied again. No cotangent is
-    conjugated: ``Re sum(vjp(ct) * t) == Re sum(ct * jvp(t))``.
+    given, the other follows from it, as both are linear in what flows. Everything in a rule
+    carries its own derivative, so derivatives of higher order follow from the rule applied
+    again. No cotangent is conjugated: ``Re sum(vjp(ct) * t) == Re sum(ct * jvp(t))``.
 
     Integers, strings, functions and labels among the arguments are constants, and so are
     keyword-only arguments. The function itself is never differentiated, and neither is what
@@ -60,6 +62,8 @@ def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: b
             get the result, rules the pair. Residuals are of any type in eager code, and
             structures of arrays where a compiler traces. Such a rule is differentiated once.
             It may leave out the arguments, which are then not kept.
+        reverse_only: whether the function has a rule for reverse mode that is not linear in the
+            cotangent, such as one that clips it. Forward mode then raises.
 
     Returns:
         The function, with its metadata and the methods ``defvjp`` and ``defjvp``. With
@@ -68,26 +72,27 @@ def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: b
     Raises:
         RuleError: a rule is missing, is given twice, or returns a gradient of another
             count, structure or shape, or a complex one for a real argument; the function
-            closes over a value that is differentiated.
+            closes over a value that is differentiated; a mode for which there is no rule
+            needs the transpose of one that is not linear, or is declared `reverse_only`.
         GradientPreventedError: a keyword-only argument is differentiated, or a rule that is
             differentiated once is differentiated again.
 
     After ``jax.custom_vjp``, ``jax.custom_jvp``, ``torch.autograd.Function`` and ``ChainRulesCore.rrule`` (Julia).
     """
     if fun is None:
-        return functools.partial(custom_derivative, has_residuals=has_residuals)
+        return functools.partial(custom_derivative, has_residuals=has_residuals, reverse_only=reverse_only)
     if isinstance(fun, (staticmethod, classmethod, property)) or not callable(fun):
         below = f"; put custom_derivative below @{type(fun).__name__}" if hasattr(type(fun), "__get__") else ""
         msg = f"custom_derivative was given {kind_of(fun)}, which is not a function{below}"
         raise RuleError(msg)
-    return CustomDerivative(fun, has_residuals=has_residuals)
+    return CustomDerivative(fun, has_residuals=has_residuals, reverse_only=reverse_only)
 
 
 class CustomDerivative(RuleFunctions):
     """A function that `custom_derivative` made."""
 
-    def __init__(self, fun: Callable[..., Any], *, has_residuals: bool) -> None:
-        super().__init__(fun, has_residuals=has_residuals)
+    def __init__(self, fun: Callable[..., Any], *, has_residuals: bool, reverse_only: bool) -> None:
+        super().__init__(fun, has_residuals=has_residuals, reverse_only=reverse_only)
         # How many arguments rules get by position, defaults included; known as soon as there is a rule.
         self.count = 0
         # Those whose closures are looked into at each call.
@@ -121,6 +126,9 @@ class CustomDerivative(RuleFunctions):
         """Check a new rule; tell whether it takes the arguments of the function."""
         if not callable(rule):
             msg = f"{self.name}.{method} was given {kind_of(rule)}; give a function"
+            raise RuleError(msg)
+        if self.reverse_only and method == "defjvp":
+            msg = f"{self.name} was declared with reverse_only=True and given a rule for forward mode; drop one of them"
             raise RuleError(msg)
         if known is not None:
             msg = (

@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 class RuleFunctions(Wrapper):
     """Hold a function and its rules, as their author gave them."""
 
-    def __init__(self, fun: Callable[..., Any], *, has_residuals: bool) -> None:
+    def __init__(self, fun: Callable[..., Any], *, has_residuals: bool, reverse_only: bool) -> None:
         super().__init__(fun)
         self.name: str = getattr(fun, "__name__", type(fun).__name__)
         self.has_residuals = has_residuals
+        self.reverse_only = reverse_only
+        # What `check_transpose` has found to be linear; None if it is said not to be.
+        self.linear: set[tuple[Any, ...]] | None = None if reverse_only else set()
         self.vjp: Callable[..., Any] | None = None
         self.jvp: Callable[..., Any] | None = None
         # Whether the rules take the arguments; with residuals they may do without.
@@ -89,11 +92,12 @@ class DerivativeRule:
         has_jvp: whether there is a rule for forward mode.
         once: why the rule is differentiated once only, as the text of the error that a second derivative raises; empty
             if it is not so. (Its own transpose, by which one rule is derived from the other, is no second derivative.)
+        linear: what `adprotocol.extend.check_transpose` has found to be linear; None for a rule for reverse mode alone.
         keeps_arrays: whether `vjp` and `jvp` need the values of `arrays`. If not, keep none of them for a later
             backward pass, and give something with the shape and dtype of each instead.
     """
 
-    __slots__ = ("_arguments", "_binding", "_functions", "has_jvp", "has_vjp", "keeps_arrays", "name", "once")
+    __slots__ = ("_arguments", "_binding", "_functions", "has_jvp", "has_vjp", "keeps_arrays", "linear", "name", "once")
 
     def __init__(self, functions: RuleFunctions, binding: Binding, arguments: Arguments) -> None:
         self._functions = functions
@@ -104,6 +108,7 @@ class DerivativeRule:
         self.has_jvp: bool = functions.jvp is not None
         self.keeps_arrays: bool = not functions.has_residuals or functions.keeps_arrays()
         self.once: str = functions.once()
+        self.linear: set[tuple[Any, ...]] | None = functions.linear
 
     def __repr__(self) -> str:
         return f"<DerivativeRule of {self.name}>"

@@ -156,3 +156,15 @@ def test_the_framework_is_that_of_the_arguments():
 def test_only_functions_with_rules_are_checked():
     with pytest.raises(RuleError, match="was given a function"):
         check_rule(lambda x: x, X)
+
+
+@on_every_backend
+def test_a_rule_that_clips_is_found_unless_it_is_declared_for_reverse_mode(backend):
+    def clipping(**declared):
+        f = custom_derivative(lambda x: 2.0 * x, **declared)
+        f.defvjp(lambda ct, returned, x: (2.0 * ct.clip(-1e2, 1e2),))
+        return f
+
+    with pytest.raises(WrongAnswer, match=r"forward mode: raises RuleError.* is not linear in the cotangent"):
+        check_rule(clipping(), X, backend=backend)
+    assert "0 wrong" in str(check_rule(clipping(reverse_only=True), X, backend=backend))

@@ -5,6 +5,8 @@ import dataclasses
 import functools
 import pickle
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from ad_backends import close, with_rules
@@ -19,6 +21,35 @@ from adprotocol import (
 from adprotocol.errors import MixedFrameworksError, RuleError
 
 X = 0.3
+
+
+# Rules of x * x / 2 that are not linear in what flows.
+NOT_LINEAR = {
+    "made constant": lambda ad, flowing, x: non_differentiable(flowing) * x,
+    "clipped": lambda ad, flowing, x: flowing.clip(-1.0, 1.0) * x,
+    "normalised": lambda ad, flowing, x: flowing / abs(flowing),
+    "its sign": lambda ad, flowing, x: ad.xp.sign(flowing) * x,
+}
+# Those of which a program without values does not tell.
+ONLY_BY_VALUE = {
+    "constant beside it": lambda ad, flowing, x: flowing * x + non_differentiable(flowing) * x,
+    "ignored": lambda ad, flowing, x: 30.0 * x,
+    "shifted": lambda ad, flowing, x: flowing * x + 1.0,
+}
+RULES = NOT_LINEAR | ONLY_BY_VALUE
+
+
+def square_by(ad, rule, mode, **declared):
+    square = custom_derivative(lambda x: 0.5 * x * x, **declared)
+    if mode == "vjp":
+        square.defvjp(lambda cotangent, returned, x: (rule(ad, cotangent, x),))
+    else:
+        square.defjvp(lambda tangents, returned, x: rule(ad, tangents[0], x))
+    return square
+
+
+def staged(ad, fun):
+    return jax.jit(fun) if ad.name == "jax" else fun
 
 
 def sine(ad, *, vjp=True, jvp=True):
@@ -63,6 +94,58 @@ def test_derivatives_of_every_order_and_mixture_follow_from_the_rule(ad, rules):
             assert close(outer(inner(f))(x), second)
             assert close(ad.derivative(outer(inner(f)))(x), third)
             assert close(forward(outer(inner(f)))(x), third)
+
+
+@with_rules
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_a_rule_that_is_not_linear_serves_its_own_mode_alone(ad, rule):
+    x, one = ad.make([3.0, 2.0]), ad.make([1.0, 1.0])
+
+    def total(f):
+        return lambda x: f(x).sum()
+
+    by_vjp, by_jvp = square_by(ad, rule, "vjp"), square_by(ad, rule, "jvp")
+    due = ad.numpy(rule(ad, one, x))
+    assert close(ad.derivative(total(by_vjp))(x), due)
+    assert close(ad.tangent(by_jvp, x, one), due)
+    for wrong in (
+        lambda: ad.tangent(by_vjp, x, one),
+        lambda: ad.derivative(total(by_jvp))(x),
+        lambda: ad.derivative(lambda x: ad.tangent(by_vjp, x, one).sum())(x),
+        lambda: jax.jit(lambda x: ad.tangent(by_vjp, x, one))(x),
+        lambda: jax.jit(ad.derivative(total(by_jvp)))(x),
+    )[: 5 if ad.xp is jnp and rule in NOT_LINEAR.values() else 3]:
+        with pytest.raises(RuleError, match=r"it is not linear in the (cotangent|tangents)"), np.errstate(all="ignore"):
+            wrong()
+
+
+@with_rules
+def test_a_rule_for_reverse_mode_alone_is_declared(ad):
+    x, one = ad.make(3.0), ad.make(1.0)
+    clipped = square_by(ad, NOT_LINEAR["clipped"], "vjp", reverse_only=True)
+    scaled = lambda x: 5.0 * clipped(x)
+    assert close(staged(ad, ad.derivative(scaled))(x), 3.0)
+    assert close(ad.derivative(ad.derivative(scaled))(x), 1.0)
+    for wrong in (lambda: ad.tangent(scaled, x, one), lambda: ad.tangent(ad.derivative(scaled), x, one)):
+        with pytest.raises(RuleError, match="declared with reverse_only=True"):
+            wrong()
+    with pytest.raises(RuleError, match="drop one of them"):
+        clipped.defjvp(lambda tangents, returned, x: tangents[0] * x)
+
+
+@with_rules
+def test_a_linear_rule_is_transposed_whatever_it_gives_at_first(ad):
+    # Nothing can be told where a rule gives zero or infinity: it is looked at again.
+    for mode, slope in (("vjp", lambda ad, flowing, x: flowing * x), ("jvp", lambda ad, flowing, x: flowing / x)):
+        f = square_by(ad, slope, mode)
+        derive = ad.derivative(f) if mode == "jvp" else lambda x, f=f: ad.tangent(f, x, ad.make(1.0))
+        with np.errstate(all="ignore"):
+            derive(ad.make(0.0))
+        assert close(derive(ad.make(2.0)), 2.0 if mode == "vjp" else 0.5)
+    constant = square_by(ad, NOT_LINEAR["made constant"], "jvp")
+    ad.derivative(constant)(ad.make(0.0))
+    with pytest.raises(RuleError, match="not linear"):
+        ad.derivative(constant)(ad.make(2.0))
 
 
 @with_rules

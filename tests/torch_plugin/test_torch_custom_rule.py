@@ -354,28 +354,6 @@ def test_a_rule_that_follows_from_the_other_inside_a_checkpoint(kind):
     torch.testing.assert_close(backward_of(backward_again(ours), X.clone().requires_grad_()), second)
 
 
-def test_a_rule_that_cannot_be_transposed_is_refused():
-    def unrecorded(ct, _y, x):
-        with torch.no_grad():
-            return (30 * ct * x**2,)
-
-    rules = {
-        "no_grad": unrecorded,
-        "detached": lambda ct, _y, x: (ct.detach() * x,),
-        "ignored": lambda _ct, _y, x: (30 * x,),
-        "number": lambda ct, _y, _x: (7.0,),
-    }
-    for vjp in rules.values():
-        f = with_rules(lambda x: x.sum(), vjp)
-        assert func.grad(f)(torch.ones((), dtype=DOUBLE)) != 0.0
-        for derivative in (FORWARD["jvp"], FORWARD["dual"], FORWARD["in vmap"]):
-            with pytest.raises(RuleError, match="is to be transposed"):
-                derivative(f, X if derivative is FORWARD["in vmap"] else X[0])
-    f = with_rules(lambda x: x**3, jvp=lambda t, _y, x: t[0].detach() * x)
-    with pytest.raises(RuleError, match="is to be transposed"):
-        backward_of(f, leaf(1.0))
-
-
 def test_zeros_may_be_transposed():
     for zero in (torch.zeros_like, lambda x: 0.0 * x, lambda _x: None):
         f = with_rules(lambda x, y: x * y, lambda ct, _r, x, y, zero=zero: (7 * ct * y, zero(y)))

@@ -198,7 +198,8 @@ class _Check:
         def forward(fun: Callable[..., Any]) -> Callable[..., Any]:
             return lambda s: h.jvp(fun, s, h.array(1.0))[1]
 
-        modes = {"reverse mode": h.grad} | ({"forward mode": forward} if h.defines("jvp") else {})
+        by_jvp = h.defines("jvp") and not self.fun.reverse_only
+        modes = {"reverse mode": h.grad} | ({"forward mode": forward} if by_jvp else {})
         staged = {name: getattr(h, name) for name in ("jit", "compile", "checkpoint") if h.defines(name)}
         first = self._differences(f) if finite_differences else self._number(h.grad(f)(self.zero))
         # A derivative counts as zero below this size, that of the function where its values are small.
