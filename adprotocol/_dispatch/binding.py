@@ -8,9 +8,11 @@ one for each kind of value that belongs to no framework
 from __future__ import annotations
 
 import enum
+import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.dtype import is_inexact
+from adprotocol.errors import ADProtocolError, PluginError, kind_of, one_line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -151,12 +153,52 @@ _DEFAULTS: dict[str, Any] = {
 _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 
 
+# What hooks have to return that call nothing of the user's: `trainable` and `identity` for several leaves at once.
+_RETURNED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "trainable": ("True, False or None", frozenset((True, False, None)).issuperset),
+    "identity": ("a hashable key or None", lambda keys: all(type(key).__hash__ for key in keys.values())),
+    "freeze": ("a constant", lambda constant: constant is not None),
+    "is_recording": ("a bool", lambda answer: isinstance(answer, bool)),
+    "array_functions": (
+        "where, argmax and take",
+        lambda made: all(hasattr(made, n) for n in ("where", "argmax", "take")),
+    ),
+    "explain": ("a text", lambda text: isinstance(text, str)),
+}
+
+
+def wrong_result(framework: str | None, hook: str, returned: Any, due: str) -> PluginError:
+    """Return the error for a hook that returned something else than is due."""
+    return PluginError(
+        f"the hook {hook} of the plugin {framework!r} returned {shown(returned)}, {kind_of(returned)}; it must return "
+        f"{due}, as adprotocol.hookspecs documents"
+    )
+
+
+def call_hook(framework: str | None, hook: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a function of a plugin returns, if it is what the hook has to."""
+    due, is_right = _RETURNED[hook]
+    try:
+        returned = function(*args)
+        if is_right(returned):
+            return returned
+    except ADProtocolError:
+        raise
+    except Exception as error:
+        msg = f"the hook {hook} of the plugin {framework!r} raises {one_line(error)}"
+        raise PluginError(msg) from error
+    raise wrong_result(framework, hook, returned, due)
+
+
 def of_framework(
     name: str, hooks: Mapping[str, Callable[..., Any]], views: Mapping[type, Callable[[Any], View]]
 ) -> dict[tuple[Kind, type | None], Binding]:
     """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
     asked: dict[str, Any] = {"trainable": trainable_by_dtype}
     asked |= {hook: function for hook, function in hooks.items() if hook in _DEFAULTS}
+    for hook in ("freeze", "is_recording", "array_functions", "explain"):
+        if hook in asked:
+            asked[hook] = functools.partial(call_hook, name, hook, asked[hook])
     given = {hook: function for hook, function in asked.items() if hook not in _OF_TRACKED}
     found: dict[tuple[Kind, type | None], Binding] = {
         (ARRAY, None): Binding(ARRAY, name, **asked),

@@ -84,7 +84,7 @@ class Plugin:
             self.constants = frozenset(cls for cls, can_be_tracked in types.items() if not can_be_tracked)
             self.functions = frozenset(self._classes("function_types"))
             self.label_methods = self._returned("label_protocol", dict) or {}
-            self.tree_library = self._returned("tree_library")
+            self.tree_library = self._returned("tree_library", lambda library: library.node and library)
             self.bindings = of_framework(self.name, self.hooks, self._classes("views"))
             for check in checks:
                 check(self)

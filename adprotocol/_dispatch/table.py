@@ -13,10 +13,10 @@ unknown class is never entered, because it may be registered later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Binding, Kind
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, PLAIN, VIEWED, Binding, Kind, wrong_result
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError, full_name, with_article
 
 if TYPE_CHECKING:
@@ -153,6 +153,15 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
     )
     error.__cause__ = plugin.error
     return error
+
+
+def array_from(binding: Binding, hook: str, returned: Any) -> Any:
+    """Return what a hook made of a value: not None, a text or the like."""
+    if binding.framework is None or hasattr(returned, "dtype"):
+        return returned
+    if isinstance(returned, (int, float, complex)) or lookup(type(returned)).kind is not PLAIN:
+        return returned
+    raise wrong_result(binding.framework, hook, returned, "the value, as an array of the framework")
 
 
 def join(found: Binding, binding: Binding) -> Binding:

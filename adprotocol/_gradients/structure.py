@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import OPAQUE
+from adprotocol._dispatch.binding import OPAQUE, call_hook
 from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, treespec
 from adprotocol._trees.held import check_opaque
@@ -104,7 +104,7 @@ class Structure(Flattened):
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
         if self.treespec is None and not self._has_opaque:
-            return [self.bindings[type(self.leaves[0])].trainable(self.leaves[0])]
+            return flags_of(self.leaves, (True,), self.bindings)
         allowed = [True] * len(self.leaves)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)
@@ -195,16 +195,28 @@ class Structure(Flattened):
 
 def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> dict[int, Any]:
     """Return the keys of the leaves that have an identity, by position."""
-    found = {}
-    for i, leaf in enumerate(leaves):
-        identity = bindings[type(leaf)].identity
-        key = None if identity is None else identity(leaf)
-        if key is not None:
-            found[i] = key
-    return found
+
+    def keys() -> dict[int, Any]:
+        found = {}
+        for i, leaf in enumerate(leaves):
+            identity = bindings[type(leaf)].identity
+            key = None if identity is None else identity(leaf)
+            if key is not None:
+                found[i] = key
+        return found
+
+    return call_hook(_framework_of(bindings), "identity", keys)  # type: ignore[no-any-return]
 
 
 def flags_of(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
     """Return what the hook ``trainable`` answers for the leaves in the mask, and None for the others."""
     hooks = {cls: binding.trainable for cls, binding in bindings.items()}
-    return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]
+
+    def flags() -> list[bool | None]:
+        return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]
+
+    return call_hook(_framework_of(bindings), "trainable", flags)  # type: ignore[no-any-return]
+
+
+def _framework_of(bindings: Mapping[type, Binding]) -> str | None:
+    return next((binding.framework for binding in bindings.values() if binding.framework is not None), None)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import OPAQUE
+from adprotocol._dispatch.binding import OPAQUE, wrong_result
 from adprotocol._dispatch.table import BINDINGS
 from adprotocol._dispatch.wrapper import leave_out, wrap
 from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select, select_once
-from adprotocol.errors import ArgumentError, NothingTrainableError, PluginError, kind_of, shown
+from adprotocol.errors import ArgumentError, NothingTrainableError, kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -213,16 +213,15 @@ def _differentiate(  # noqa: PLR0913, PLR0915  (the arguments of value_and_grad,
         return output.split(result, binding, has_aux=has_aux)
 
     try:
-        value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
+        returned = binding.value_and_grad(call, leaves)  # type: ignore[misc]
     finally:
         for restore in reversed(undo):
             restore()
-    if len(gradients) != len(leaves):
-        msg = (
-            f"the hook value_and_grad of the plugin {binding.framework!r} returned gradients for {len(gradients)} of "
-            f"{len(leaves)} leaves"
-        )
-        raise PluginError(msg)
+    value, aux, gradients = returned if isinstance(returned, tuple) and len(returned) == 3 else (None, None, [])  # noqa: PLR2004
+    is_whole = isinstance(gradients, (list, tuple)) and len(gradients) == len(leaves)
+    if value is None or not is_whole or any(gradient is None for gradient in gradients):
+        due = f"value, auxiliary output and a list with a gradient for each of {len(leaves)} leaves"
+        raise wrong_result(binding.framework, "value_and_grad", returned, due)
     rest = iter(gradients)
     return value, aux, [structure.only(rest) for structure in structures.values()]
 

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
-from adprotocol._dispatch.table import lookup
+from adprotocol._dispatch.table import array_from, lookup
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import check_opaque, holds_objects, plain_array, search
@@ -62,7 +62,9 @@ def non_differentiable(value: T, /) -> T:
     After ``ChainRulesCore.@non_differentiable`` (Julia),
     ``jax.lax.stop_gradient`` and ``torch.Tensor.detach``.
     """
-    return lookup(type(value)).non_differentiable(value)  # type: ignore[no-any-return]
+    binding = lookup(type(value))
+    made = binding.non_differentiable(value)
+    return made if type(made) is type(value) else array_from(binding, "non_differentiable", made)
 
 
 def leaf(value: Any) -> Any:
@@ -73,7 +75,7 @@ def leaf(value: Any) -> Any:
     if binding.kind in (OPAQUE, OBJECT):
         _check(value)
         return value
-    return binding.non_differentiable(value)
+    return array_from(binding, "non_differentiable", binding.non_differentiable(value))
 
 
 def _argument(value: Any) -> Any:

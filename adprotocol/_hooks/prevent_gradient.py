@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch.binding import NUMPY, OBJECT
-from adprotocol._dispatch.table import lookup
+from adprotocol._dispatch.table import array_from, lookup
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import holds_objects
@@ -86,7 +86,7 @@ def _guarded(value: Any, message: str) -> Any:
 def _leaf(leaf: Any, message: str) -> Any:
     binding = lookup(type(leaf))
     if binding.prevent_gradient is not None:
-        return binding.prevent_gradient(leaf, message)
+        return array_from(binding, "prevent_gradient", binding.prevent_gradient(leaf, message))
     if binding.kind is OBJECT and binding.view is not None:
         # Shown as a container, for the paths in it; a leaf that is staged cannot be put back.
         view = binding.view(leaf)

@@ -121,7 +121,7 @@ class Outline:
             staged or batched, the plugin refuses them, since they may hold its tracers.
     """
 
-    __slots__ = ("_leaves", "_places", "_treespec", "count", "objects", "spec")
+    __slots__ = ("_leaves", "_places", "_treespec", "count", "objects", "size", "spec")
 
     def __init__(  # noqa: PLR0913
         self,
@@ -140,6 +140,7 @@ class Outline:
         self._leaves = leaves
         self._places = places
         self.count: int = count
+        self.size = len(places)
         self.objects: str = objects
 
     def __repr__(self) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN, wrong_result
 from adprotocol._dispatch.table import BINDINGS, TABLE, install, lookup
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
-from adprotocol._rules.arguments import Arguments, is_array
+from adprotocol._rules.arguments import Arguments, Outline, is_array
 from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
 from adprotocol._rules.rule import DerivativeRule, RuleFunctions
 from adprotocol._rules.signature import by_position, completed, keyword_defaults, takes_arguments
@@ -164,7 +164,12 @@ class CustomDerivative(RuleFunctions):
             rule = DerivativeRule(self, binding, Arguments(leaves, treespec))
             if are_arrays:
                 self.known[key] = rule
-        results, outline = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
+        made = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
+        if not isinstance(made, tuple) or len(made) != 2 or not _are_results(*made):  # noqa: PLR2004
+            raise wrong_result(
+                binding.framework, "custom_rule", made, "what rule.fun returns: the results and the outline"
+            )
+        results, outline = made
         returned = outline.returned(results)
         return returned[0] if self.has_residuals else returned
 
@@ -234,6 +239,10 @@ def sole_of_leaves(values: Sequence[Any]) -> tuple[Binding | None, bool]:
         else:
             return None, False
     return sole, are_arrays
+
+
+def _are_results(results: Any, outline: Any) -> bool:
+    return isinstance(outline, Outline) and isinstance(results, (list, tuple)) and len(results) == outline.size
 
 
 def _name(rule: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import NUMPY, PLAIN
+from adprotocol._dispatch.binding import NUMPY, PLAIN, wrong_result
 from adprotocol._dispatch.dtype import dtype_name, is_inexact
 from adprotocol._dispatch.table import BINDINGS, install, lookup
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
@@ -13,7 +13,7 @@ from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.check import is_complex
 from adprotocol._trees.traversal import sole_framework
-from adprotocol._trees.treespec import build, treespecs_equal
+from adprotocol._trees.treespec import build, count_leaves, treespecs_equal
 from adprotocol.errors import PluginError, RuleError, kind_of
 
 if TYPE_CHECKING:
@@ -115,6 +115,10 @@ class HostFunction(Wrapper):
             "give it a rule"
         )
         results = _hook(binding, self.name)(call, arrays, like, self.batched, message)
+        if not isinstance(results, (list, tuple)) or len(results) != count_leaves(call.treespec):
+            raise wrong_result(
+                binding.framework, "host_call", results, "a list with an array for each that fun returns"
+            )
         return build(call.treespec, iter(results))
 
 

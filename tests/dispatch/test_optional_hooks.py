@@ -1,13 +1,14 @@
 """The optional hooks that our plugins use like a stranger's, on a plugin made by hand."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
 from minimal_plugin import Array, Minimal
 
 import adprotocol
-from adprotocol import NonDifferentiable
+from adprotocol import NonDifferentiable, hookspecs
 from adprotocol.errors import OpaqueValueError, PluginError
 from adprotocol.extend import TreeLibrary, View, tree_leaves
 from adprotocol.hookspecs import hookimpl
@@ -66,30 +67,68 @@ def test_a_leaf_with_an_identity_is_one_at_all_its_places(plugin):
     assert plugin.seen == []
 
 
-@pytest.mark.parametrize("returned", [1, 3])
-def test_one_gradient_for_each_leaf(returned):
-    class Miscounting(WithIdentity):
-        @hookimpl
-        def value_and_grad(self, fun, leaves):
-            value, aux = fun(leaves)
-            return value, aux, [1.0] * returned
+def gradient(*others, where=None):
+    return adprotocol.grad(lambda model, *_: 1.0, where=where)([Weight(1.0), Weight(2.0)], *others)
 
-    record = register(Miscounting(), "fakefw")
-    said = f"the hook value_and_grad of the plugin 'fakefw' returned gradients for {returned} of 2 leaves"
+
+rule = adprotocol.custom_derivative(lambda weight: weight)
+rule.defvjp(lambda cotangent, *_: (cotangent,))
+# A call of each hook, what the hook must not return, and whether its exceptions are those of values or of user code.
+FAULTS = {
+    **{
+        name: (lambda: None, returned, False)
+        for name, returned in (
+            ("array_types", (None, 1, ["Array"])),
+            ("function_types", (1, [1])),
+            ("tree_library", (None, "library")),
+            ("views", (1, {"Weight": View})),
+            ("label_protocol", (None, 1)),
+        )
+    },
+    "within_gradient": (lambda: adprotocol.within_gradient(Weight(1.0)), (None, "yes", 1), True),
+    "any_within_gradient": (lambda: adprotocol.within_gradient(Weight(1.0), Weight(1.0)), (None, "yes"), True),
+    "non_differentiable": (lambda: adprotocol.non_differentiable([Weight(1.0)]), (None, "text"), True),
+    "prevent_gradient": (lambda: adprotocol.prevent_gradient(Weight(1.0), "why"), (None, "text"), True),
+    "trainable": (lambda: adprotocol.trainable([Weight(1.0)]), ("yes",), False),
+    "identity": (gradient, ([], {}), False),
+    "freeze": (lambda: gradient(where="1"), (None,), False),
+    "is_recording": (lambda: gradient(1.0), (None, "yes"), False),
+    "array_functions": (lambda: adprotocol.where(np.array([True]), abs, abs, Weight(1.0)), (None, 1), False),
+    "explain": (lambda: adprotocol.explain(Weight(1.0)), (None, 1), False),
+    # A branch may return anything.
+    "cond": (lambda: adprotocol.cond(True, abs, abs, Weight(1.0)), (), True),
+    "value_and_grad": (
+        gradient,
+        (None, (1.0, None), (1.0, None, 1.0), *((1.0, None, slopes) for slopes in ([1.0], [1.0] * 3, [1.0, None]))),
+        True,
+    ),
+    "custom_rule": (lambda: rule(Weight(1.0)), (None, [], ([1.0], None), ([1.0], "outline")), True),
+    "host_call": (lambda: adprotocol.host_function(abs)(Weight(1.0)), (None, [], [1.0, 2.0], 1.0), True),
+}
+
+
+def call_with(hook, function):
+    """Call a hook that does what `function` does, on a plugin that is otherwise right."""
+    wrong = hookimpl(functools.wraps(getattr(hookspecs, hook))(lambda *_: function()))
+    record = register(type("Faulty", (WithIdentity,), {hook: staticmethod(wrong)})(), "fakefw")
     try:
-        with pytest.raises(PluginError, match=said):
-            adprotocol.grad(lambda model: 1.0)([Weight(1.0), Weight(2.0)])
+        return FAULTS[hook][0]()
     finally:
         unregister(record.name)
 
 
-def test_an_array_without_a_dtype_needs_the_hook_that_says_whether_it_takes_a_gradient():
-    record = register(Minimal(), "fakefw")
-    try:
-        with pytest.raises(AttributeError, match="'Array' object has no attribute 'dtype'"):
-            adprotocol.trainable([Array()])
-    finally:
-        unregister(record.name)
+@pytest.mark.parametrize(("hook", "returned"), [(hook, one) for hook in FAULTS for one in FAULTS[hook][1]], ids=repr)
+def test_a_hook_that_returns_something_else_is_named_with_its_plugin(hook, returned):
+    with pytest.raises(PluginError, match=rf"(?s)(?=.*\b{hook}\b).*'fakefw'"):
+        call_with(hook, lambda: returned)
+
+
+@pytest.mark.parametrize("hook", FAULTS)
+def test_a_hook_that_raises_is_named_unless_a_value_or_user_code_may_have_raised(hook):
+    *_, is_of_user = FAULTS[hook]
+    error, words = (ZeroDivisionError, "^division") if is_of_user else (PluginError, f"{hook}.*ZeroDivisionError")
+    with pytest.raises(error, match=words):
+        call_with(hook, lambda: 1 / 0)
 
 
 def test_an_elementwise_choice_needs_the_hook_with_the_array_functions():
