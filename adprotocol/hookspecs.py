@@ -21,8 +21,10 @@ Four hooks are required: `array_types`, `within_gradient`, `non_differentiable`,
 `cond`. The others are optional; without `value_and_grad` this library cannot
 differentiate functions of the framework's values, but everything else works. An
 unknown hook, or an argument that is not listed here, makes that plugin fail, with
-the reason. Everything else that a plugin may use is in `adprotocol.extend` and
-`adprotocol.errors`.
+the reason. A hook that returns None or something else than is documented here is named
+in a `PluginError`, and so is one that raises, unless the exception may be that of a
+value or of the user's functions, which comes out as it is. Everything else that a
+plugin may use is in `adprotocol.extend` and `adprotocol.errors`.
 
 A gradient whose arguments are NumPy arrays and Python numbers alone belongs to no
 framework. A plugin whose `value_and_grad` takes such leaves is named in the group
