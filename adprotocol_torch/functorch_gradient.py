@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +26,15 @@ def refuse_number(value: Any, start: int) -> None:
             f"and float() cut off the derivative. {remedy('python-numbers')}"
         )
         raise OutputError(msg)
+
+
+def warn_independent() -> None:
+    """Warn of a value without a history, for which PyTorch's own ``backward`` raises."""
+    warnings.warn(
+        "the value of the differentiated function does not depend on what it is differentiated with respect to, so all "
+        f"gradients are zeros; item(), float(), NumPy and detach() cut off the derivative. {remedy('python-numbers')}",
+        stacklevel=2,
+    )
 
 
 def value_and_grad(
@@ -83,6 +93,8 @@ def _with_gradients(
         if not isinstance(value, torch.Tensor):
             refuse_number(value, start)
             value = torch.tensor(value)
+        elif not (is_traced or value.requires_grad):
+            warn_independent()
         others, inside = partition_aux(aux, torch.Tensor)
         rest.append(others)
         return value, inside

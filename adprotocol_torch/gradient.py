@@ -189,6 +189,8 @@ def _by_engine(
             if not isinstance(value, torch.Tensor):
                 functorch_gradient.refuse_number(value, call.start)
         is_tracked = isinstance(value, torch.Tensor) and value.requires_grad
+        if isinstance(value, torch.Tensor) and not is_tracked:
+            functorch_gradient.warn_independent()
         graph = autograd_graph.Graph()
         if is_tracked:
             call.search(value, graph)

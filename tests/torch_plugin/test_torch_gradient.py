@@ -174,6 +174,32 @@ def test_a_number_taken_out_of_a_tensor_is_refused(around, number):
         around(adprotocol.grad(lambda x: number(fourth(x))))(X)
 
 
+def rebuilt(x):
+    return torch.as_tensor([one * 1.0 for one in x]).sum()
+
+
+@pytest.mark.parametrize(
+    ("cut", "around"),
+    [
+        (lambda x: torch.tensor(fourth(x).item()), None),
+        (lambda x: torch.tensor((x.detach().numpy() ** 2).sum()), inside_no_grad),
+        (lambda x: torch.from_numpy(np.asarray(x.detach())).sum(), None),
+        (rebuilt, inside_no_grad),
+        (lambda x: fourth(x).detach() * 2.0, inside_dual_level),
+        (lambda x: fourth(x).detach() * 2.0, torch.vmap),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar")
+def test_a_loss_made_anew_of_numbers_is_warned_of(cut, around):
+    gradient = adprotocol.grad(cut)
+    x = torch.stack([X, X]) if around is torch.vmap else X
+    with pytest.warns(UserWarning, match=r"does not depend on .* cut off the derivative"):
+        same((around(gradient) if around else gradient)(x), 0.0 * x)
+    # No warning where the value depends on it, or is a number that does not change.
+    adprotocol.grad(lambda d: fourth(d["x"]))({"x": X, "unused": X})
+    adprotocol.grad(lambda x: 1.5)(X)
+
+
 # An outer backward.
 
 
