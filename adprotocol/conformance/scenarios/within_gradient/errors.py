@@ -79,12 +79,17 @@ def error_in_a_question(h: Checked) -> None:
     def f(x: Any) -> Any:
         answers: list[Any] = []
 
+        # suppress() would need the stack that has ended.
         def descend() -> None:
-            with contextlib.suppress(RecursionError):
+            try:  # noqa: SIM105
                 descend()
+            except RecursionError:
+                pass
             if not answers:
-                with contextlib.suppress(RecursionError):
+                try:  # noqa: SIM105
                     answers.append(adprotocol.within_gradient(x))
+                except RecursionError:
+                    pass
 
         descend()
         h.check(answers and answers[0] is not False, f"the answers where the stack ends are {answers}")
