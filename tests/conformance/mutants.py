@@ -457,19 +457,6 @@ def array_types_in_a_private_place():
 
 
 @mutant("within_gradient", "plugins")
-def queries_answer_errors_with_false():
-    """A question that cannot be answered is answered with False."""
-
-    def within_gradient(value):
-        try:
-            return right.within_gradient(value)
-        except Exception:  # noqa: BLE001  (the mistake)
-            return False
-
-    return {"within_gradient": within_gradient}
-
-
-@mutant("within_gradient", "plugins")
 def explanations_are_none():
     """There is no explanation."""
     return {"explain": lambda value: None}

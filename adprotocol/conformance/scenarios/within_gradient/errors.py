@@ -68,36 +68,6 @@ def error_inside_caught(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 264.0, 132.0)
 
 
-@scenario(source="Python: the limit of recursion: https://docs.python.org/3/library/exceptions.html#RecursionError")
-def error_in_a_question(h: Checked) -> None:
-    """A question that cannot be answered raises, and is not answered with False.
-
-    x, asked about where the stack ends, and at each depth above until there is an answer, which is not False; then 3 x:
-    6, gradient 3.
-    """
-
-    def f(x: Any) -> Any:
-        answers: list[Any] = []
-
-        # suppress() would need the stack that has ended.
-        def descend() -> None:
-            try:  # noqa: SIM105
-                descend()
-            except RecursionError:
-                pass
-            if not answers:
-                try:  # noqa: SIM105
-                    answers.append(adprotocol.within_gradient(x))
-                except RecursionError:
-                    pass
-
-        descend()
-        h.check(answers and answers[0] is not False, f"the answers where the stack ends are {answers}")
-        return h.probe(x)
-
-    h.assert_equal(h.grad(f)(h.array(2.0)), 3.0, "the gradient")
-
-
 @scenario(
     level=MUST, source="Flux: one global istraining() for all models: https://github.com/FluxML/Flux.jl/issues/909"
 )
