@@ -126,14 +126,18 @@ class _Node(torch.autograd.Function):
         # Zeros in place of None would have gradients computed that nobody needs.
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*output[call.outline.count :])
-        ctx.shapes = None
-        if not call.rule.keeps_arrays:
-            # Tensors of these shapes that take no memory.
-            ctx.shapes = [torch.empty((), dtype=a.dtype, device=a.device).expand(a.shape) for a in arrays]
-            arrays = []
-        ctx.save_for_backward(*arrays, *output)
+        # A host function has no flag for an array, and reads none.
+        reads = [*call.rule.reads, *[False] * len(arrays)][: len(arrays)] + [call.rule.reads_results] * len(output)
+        values = [*arrays, *output]
+        # In place of what no rule reads, a tensor of its shape that takes no memory: it may be freed, or changed.
+        ctx.shapes = [
+            None if is_read else torch.empty((), dtype=one.dtype, device=one.device).expand(one.shape)
+            for one, is_read in zip(values, reads, strict=True)
+        ]
+        saved = [one for one, is_read in zip(values, reads, strict=True) if is_read]
+        ctx.save_for_backward(*saved)
         if internals.in_transform():
-            ctx.save_for_forward(*arrays, *output)
+            ctx.save_for_forward(*saved)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -169,6 +173,7 @@ class _Node(torch.autograd.Function):
 
 
 def _saved(ctx: Any) -> Values:
-    saved = list(ctx.saved_tensors)
-    count = len(ctx.needs_input_grad) - 1 if ctx.shapes is None else 0
-    return Values(ctx.shapes or saved[:count], saved[count:], ctx.call.outline)
+    saved = iter(ctx.saved_tensors)
+    values = [next(saved) if shape is None else shape for shape in ctx.shapes]
+    count = len(ctx.needs_input_grad) - 1
+    return Values(values[:count], values[count:], ctx.call.outline)

@@ -48,7 +48,8 @@ class _HostRule:
 
     name = "a host function"
     has_vjp = has_jvp = True
-    keeps_arrays = False
+    reads: Sequence[bool] = ()
+    reads_results = False
     once = ""
     linear: Any = None
     # Whether `run` is that of batches.

@@ -31,7 +31,8 @@ class Rule(Protocol):
     name: str
     has_vjp: bool
     has_jvp: bool
-    keeps_arrays: bool
+    reads: Sequence[bool]
+    reads_results: bool
     once: str
     linear: set[tuple[Any, ...]] | None
 
@@ -224,7 +225,8 @@ class BatchedRule:
         self.has_vjp: bool = rule.has_vjp
         self.has_jvp: bool = rule.has_jvp
         self.once: str = rule.once
-        self.keeps_arrays: bool = rule.keeps_arrays
+        self.reads: Sequence[bool] = rule.reads
+        self.reads_results: bool = rule.reads_results
         self.linear: set[tuple[Any, ...]] | None = rule.linear
 
     def fun(self, arrays: Tensors) -> tuple[Tensors, Outline]:

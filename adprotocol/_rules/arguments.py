@@ -13,7 +13,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.treespec import build, count_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from adprotocol._trees.treespec import Treespec
 
@@ -75,6 +75,11 @@ class Arguments:
         for place, array in zip(self._places, arrays, strict=True):
             leaves[place] = array
         return (tuple(leaves), {}) if self._treespec is None else build(self._treespec, iter(leaves))
+
+    def of_arrays(self, reads: Callable[[int], bool]) -> tuple[bool, ...]:
+        """Tell for each array whether its argument is read, of which a rule has the first in place 2."""
+        by_leaf = [reads(place) for place, spec in enumerate(self.specs, 2) for _ in range(count_leaves(spec))]
+        return tuple([place >= len(by_leaf) or by_leaf[place] for place in self._places])
 
     def spread(self, arrays: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
         """Return for each leaf the array whose gradient is needed, or None."""

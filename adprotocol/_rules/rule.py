@@ -16,6 +16,7 @@ from adprotocol._rules.arguments import ONE_ARRAY, Arguments, Outline, is_array,
 from adprotocol._rules.check import Collector
 from adprotocol._rules.closure import closed_over, may_hold
 from adprotocol._rules.host_function import HostFunction, Wrapper, on_host
+from adprotocol._rules.signature import reads
 from adprotocol._trees.held import check_held, check_opaque, search
 from adprotocol._trees.treespec import count_leaves
 from adprotocol.errors import RuleError, full_kind_of, kind_of
@@ -47,11 +48,9 @@ class RuleFunctions(Wrapper):
         # The rules for calls whose arguments are all arrays, by framework and number; they hold nothing of a call.
         self.known: dict[tuple[Binding, int], DerivativeRule] = {}
 
-    def keeps_arrays(self) -> bool:
-        """Tell whether a rule takes the arguments."""
-        return (self.vjp is not None and self.vjp_takes_arguments) or (
-            self.jvp is not None and self.jvp_takes_arguments
-        )
+    def reads(self, place: int) -> bool:
+        """Tell whether a rule may read what it gets at a place among its arguments."""
+        return reads(self.vjp, place) or reads(self.jvp, place)
 
     def result_of(self, returned: Any) -> Any:
         """Return the result in what the function returned, without the residuals."""
@@ -93,11 +92,16 @@ class DerivativeRule:
         once: why the rule is differentiated once only, as the text of the error that a second derivative raises; empty
             if it is not so. (Its own transpose, by which one rule is derived from the other, is no second derivative.)
         linear: what `adprotocol.extend.check_transpose` has found to be linear; None for a rule for reverse mode alone.
-        keeps_arrays: whether `vjp` and `jvp` need the values of `arrays`. If not, keep none of them for a later
-            backward pass, and give something with the shape and dtype of each instead.
+        reads: for each of `arrays` whether `vjp` and `jvp` read its value. If not, it need not be kept for a later
+            backward pass: give something with its shape and dtype instead.
+        reads_results: the same of `results`.
+        keeps_arrays: whether any of `arrays` is read.
     """
 
-    __slots__ = ("_arguments", "_binding", "_functions", "has_jvp", "has_vjp", "keeps_arrays", "linear", "name", "once")
+    __slots__ = (
+        *("_arguments", "_binding", "_functions", "has_jvp", "has_vjp", "keeps_arrays", "linear", "name", "once"),
+        *("reads", "reads_results"),
+    )
 
     def __init__(self, functions: RuleFunctions, binding: Binding, arguments: Arguments) -> None:
         self._functions = functions
@@ -106,7 +110,10 @@ class DerivativeRule:
         self.name: str = functions.name
         self.has_vjp: bool = functions.vjp is not None
         self.has_jvp: bool = functions.jvp is not None
-        self.keeps_arrays: bool = not functions.has_residuals or functions.keeps_arrays()
+        self.reads: tuple[bool, ...] = arguments.of_arrays(functions.reads)
+        # Behind what is differentiated once lies what has been given to it.
+        self.reads_results: bool = functions.reads(1) or functions.once() != ""
+        self.keeps_arrays: bool = True in self.reads
         self.once: str = functions.once()
         self.linear: set[tuple[Any, ...]] | None = functions.linear
 

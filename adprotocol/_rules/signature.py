@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,6 +56,36 @@ def takes_arguments(rule: Callable[..., Any]) -> bool:
         return True
     takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in known.parameters.values())
     return takes_any or len(by_position(rule)) > 2  # noqa: PLR2004
+
+
+def reads(rule: Callable[..., Any] | None, place: int) -> bool:
+    """Tell whether a rule may read what it gets at a place among its arguments; one that is None reads nothing."""
+    if rule is None or type(rule) is not types.FunctionType:
+        return rule is not None
+    code = rule.__code__
+    is_named = place < code.co_argcount
+    if not is_named and not code.co_flags & _TAKES_MORE:
+        return False
+    name = code.co_varnames[place if is_named else code.co_argcount + code.co_kwonlyargcount]
+    return name in _loaded(code)
+
+
+@functools.cache
+def _loaded(code: types.CodeType) -> frozenset[str]:
+    """Return the names of the arguments and variables that the code of a function loads."""
+    import dis  # noqa: PLC0415  (as inspect, which imports it)
+
+    if not _SEES_ALL.isdisjoint(code.co_names):
+        return frozenset(code.co_varnames)
+    loads = [step.argval for step in dis.get_instructions(code) if "LOAD_FAST" in step.opname]
+    # From Python 3.13 one step loads two.
+    names = [name for load in loads for name in (load if isinstance(load, tuple) else (load,))]
+    return frozenset((*names, *code.co_cellvars))
+
+
+_TAKES_MORE = 0x04  # inspect.CO_VARARGS
+# What gives a function its variables by other ways than their names.
+_SEES_ALL = {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"}
 
 
 def keyword_defaults(function: Callable[..., Any], rule: Callable[..., Any]) -> dict[str, Any]:

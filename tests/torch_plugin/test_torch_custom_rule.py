@@ -1,5 +1,7 @@
 """`custom_derivative` under PyTorch: reverse and forward mode, torch.func, vmap, checkpoints, autocast."""
 
+import contextlib
+import functools
 import gc
 import itertools
 import weakref
@@ -313,8 +315,41 @@ def test_a_result_in_the_memory_of_an_argument_or_of_another_is_a_copy(part, kin
     assert func.jvp(changed, (X,), (Y,))[1] == dual_of(changed, X, Y) == factor * Y.sum()
     assert torch.vmap(lambda x, t: func.jvp(changed, (x,), (t,))[1])(X[None], Y[None])[0] == factor * Y.sum()
     for derivative in (lambda: backward_of(changed, leaf(1.0, 2.0)), lambda: func.grad(changed)(X)):
-        with pytest.raises(RuntimeError, match="inplace"):  # PyTorch's, of what the rule gets
-            derivative()
+        assert (derivative() == factor).all()
+
+
+READ = {
+    "nothing": (lambda ct, _y, _x, _w: (3.0 * ct, None), ()),
+    "nothing, by a star": (lambda ct, *_: (3.0 * ct, None), ()),
+    "the result": (lambda ct, y, _x, _w: (3.0 * ct + 0.0 * y, None), ("y",)),
+    "one argument": (lambda ct, _y, x, _w: (3.0 * ct + 0.0 * x, None), ("x",)),
+    "the other": (lambda ct, _y, _x, w: (3.0 * ct + 0.0 * w, None), ("w",)),
+    "what a star takes": (lambda ct, _y, *args: (3.0 * ct + 0.0 * args[0], None), ("x", "w")),
+    "in a comprehension": (lambda ct, _y, x, _w: (3.0 * ct + sum(0.0 * x for _ in range(2)), None), ("x",)),
+    "by locals": (lambda ct, _y, x, w: (3.0 * ct + 0.0 * locals()["x"], None), ("y", "x", "w")),
+    "any": (functools.partial(lambda ct, _y, _x, _w: (3.0 * ct, None)), ("y", "x", "w")),
+}
+
+
+@pytest.mark.parametrize(("vjp", "read"), READ.values(), ids=READ)
+def test_what_no_rule_reads_may_be_changed_in_place_and_is_not_kept(vjp, read):
+    f = with_rules(lambda x, w: 3.0 * x * w, vjp)
+    for name in ("y", "x", "w"):
+        leaf_x, ones = leaf(1.0, 2.0), torch.ones(2, dtype=DOUBLE)
+        values = {"x": leaf_x * 1.0, "w": ones}
+        values["y"] = f(values["x"], ones)
+        total = values["y"].sum()
+        refused = pytest.raises(RuntimeError, match="modified by an inplace operation")
+        with refused if name in read else contextlib.nullcontext():
+            values[name].mul_(2.0)
+            total.backward()
+            torch.testing.assert_close(leaf_x.grad, (6.0 if name == "y" else 3.0) * ones)
+    kept = weakref.ref(x := leaf(1.0, 2.0) * 1.0)
+    y = f(x, torch.ones(2, dtype=DOUBLE))
+    del x
+    assert (kept() is None) == ("x" not in read)
+    torch.testing.assert_close(torch.vmap(func.grad(lambda x: f(x, x).sum()))(X[None])[0], 3.0 * torch.ones_like(X))
+    del y
 
 
 def test_a_rule_cannot_change_what_it_is_given():
