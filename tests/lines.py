@@ -51,15 +51,16 @@ BUDGETS = (
     Budget(
         "core: rules",
         700,
-        860,
+        888,
         "shapes and structures of what a rule returns 60, which PyTorch would sum without a word; methods "
         "whose self is tracked 25; defaults by keyword, ufuncs and named tuples 35; host functions as rules 20; "
-        "results of hooks 12; linear solves with a jvp alone 23; rules that are not linear, and reverse_only, 53",
+        "results of hooks 12; linear solves with a jvp alone 23; rules that are not linear, and reverse_only, 53; "
+        "what a rule reads 28",
     ),
     Budget(
         "adprotocol_torch",
         2350,
-        2505,
+        2550,
         "gradients through compiled functions 30; anomaly mode in batched branches 28; "
         "matrices that a batched cond must not invert 17; NumPy's "
         "arrays from branches 16; gradients of a compiled cond's branches 45; leaves of graphs without a "
@@ -95,7 +96,12 @@ BUDGETS = (
     ),
     Budget("scenarios", 8300, 8310, "what plugins get wrong that have neither jit nor vmap 10"),
     Budget("tests/conformance", 3300),
-    Budget("tests, all lines", 33_000),
+    Budget(
+        "tests, all lines",
+        33_000,
+        33_500,
+        "rules that are not linear, losses made anew of numbers, what rules read, wrong results of hooks",
+    ),
     Budget("declared divergences", 45),
 )
 

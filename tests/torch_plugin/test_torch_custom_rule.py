@@ -343,7 +343,7 @@ def test_what_no_rule_reads_may_be_changed_in_place_and_is_not_kept(vjp, read):
         with refused if name in read else contextlib.nullcontext():
             values[name].mul_(2.0)
             total.backward()
-            torch.testing.assert_close(leaf_x.grad, (6.0 if name == "y" else 3.0) * ones)
+            assert (leaf_x.grad == 3.0).all()
     kept = weakref.ref(x := leaf(1.0, 2.0) * 1.0)
     y = f(x, torch.ones(2, dtype=DOUBLE))
     del x
