@@ -19,6 +19,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `hidden_error`: the error for a function with a rule that uses a differentiated value which is no argument of it.
 - `transposing`, `check_transpose`, `not_linear`: for the transposition of a rule for the other mode, which has to be
   linear in what flows.
+- `numpy_dtype`: NumPy's dtype for one of a framework, for the hook `host_call`.
 - `gradient_prevented`: the error that the hook `prevent_gradient` raises.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
 - `held`, `search`: what an object holds in its attributes and closures, and everything that it reaches.
@@ -38,6 +39,7 @@ from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._rules.arguments import Outline
 from adprotocol._rules.closure import hidden_error
+from adprotocol._rules.host_function import numpy_dtype
 from adprotocol._rules.rule import DerivativeRule
 from adprotocol._rules.transposition import check_transpose, not_linear, transposing
 from adprotocol._trees.declaration import declares, trainable_names
@@ -69,6 +71,7 @@ __all__ = [
     "leaves_of_each",
     "map_aux",
     "not_linear",
+    "numpy_dtype",
     "partition_aux",
     "read_divergences",
     "run_while_tracing",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol.errors import RuleError
 from adprotocol.extend import hidden_error
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
@@ -71,6 +72,13 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     is_tracked = is_forward or len(tracked) > 0
     constants = [array.detach() for array in arrays] if is_tracked else list(arrays)
     name = call.rule.name
+    if tracked and internals.is_exporting():
+        msg = (
+            f"torch.export traces {name} with arguments that require a gradient, but the exported program would not "
+            "have its derivative rule. Export under torch.no_grad() what only computes values; for training, make an "
+            "operator of it, torch.library.custom_op with register_autograd"
+        )
+        raise RuleError(msg)
     msg = f"the function {name}, which has a derivative rule, changes an argument in place; change a copy"
     with unchanged(tracked, msg):
         returned, call.outline = call.rule.fun(constants)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from adprotocol.errors import GradientPreventedError, RuleError
-from adprotocol.extend import Outline
+from adprotocol.extend import Outline, numpy_dtype
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.custom_rule import custom_rule
@@ -82,9 +82,9 @@ class _HostRule:
         """Call the function on NumPy's arrays of the same values."""
         import numpy as np  # noqa: PLC0415  (a host function has imported it)
 
-        results = self.run([array.numpy(force=True) for array in arrays])
+        results = self.run(list(map(_of_numpy, arrays)))
         # Copies by NumPy: the function may keep what it returned, and PyTorch refuses negative strides.
-        return [torch.as_tensor(np.array(result, order="C"), device=arrays[0].device) for result in results]
+        return [_of_torch(np.array(result, order="C")).to(arrays[0].device) for result in results]
 
     def batched(self, axes: Sequence[int | None], size: int) -> _HostRule:
         """Return the rule of batches at the given axes of the arrays."""
@@ -153,6 +153,18 @@ def _without_values(key: str, arrays: Tensors) -> Tensors:
     return [torch.empty(shape, dtype=dtype, device=arrays[0].device) for shape, dtype in types]
 
 
+def _of_numpy(array: torch.Tensor) -> Any:
+    if array.dtype is torch.bfloat16:
+        return array.view(torch.int16).numpy(force=True).view(numpy_dtype(torch.bfloat16))
+    return array.numpy(force=True)
+
+
+def _of_torch(array: Any) -> torch.Tensor:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
 _LIBRARY = torch.library.Library("adprotocol", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define("host_call(str key, Tensor[] arrays) -> Tensor[]")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("host_call", _in_graph, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
@@ -162,7 +174,7 @@ torch.library.register_fake("adprotocol::host_call", _without_values, lib=_LIBRA
 _NUMPY_DTYPES: dict[torch.dtype, str] = {
     getattr(torch, name): name
     for name in (
-        *("float16", "float32", "float64", "complex64", "complex128", "bool"),
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
         *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
     )
 }

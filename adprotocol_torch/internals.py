@@ -252,6 +252,10 @@ def version_of(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001
 
 
+# Public, but not typed.
+is_exporting: Callable[[], bool] = torch.compiler.is_exporting
+
+
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
     is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import NUMPY, PLAIN, wrong_result
@@ -257,13 +258,30 @@ def _read_only(value: Any) -> Any:
     return view
 
 
+def numpy_dtype(dtype: Any) -> Any:
+    """Return NumPy's dtype for one of a framework; bfloat16 is that of the package `ml_dtypes`, as with JAX."""
+    import numpy as np  # noqa: PLC0415
+
+    name = dtype_name(dtype)
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    except ImportError as error:
+        msg = (
+            "a host function was given an array of bfloat16, which NumPy has from the package ml_dtypes alone; install "
+            "it, or convert the array to float32"
+        )
+        raise RuleError(msg) from error
+
+
 def blank_array(array: Any) -> Any:
     """Return a NumPy array with the shape and dtype of an array of any framework; it takes no memory."""
     import numpy as np  # noqa: PLC0415
 
     shape = tuple(array.shape)
     try:
-        dtype = array.dtype if isinstance(array.dtype, np.dtype) else np.dtype(dtype_name(array.dtype))
+        dtype = array.dtype if isinstance(array.dtype, np.dtype) else numpy_dtype(array.dtype)
         blank: Any = np.ndarray(shape, dtype, np.zeros((), dtype), strides=(0,) * len(shape))
     except TypeError as error:
         msg = (

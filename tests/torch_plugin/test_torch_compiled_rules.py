@@ -8,6 +8,7 @@ import torch
 import torch_release
 from torch import func
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 from torch_release import needs_branches_in_called_code
 
@@ -295,3 +296,31 @@ def test_export_is_that_of_the_function():
             return cube(x)
 
     assert torch.equal(torch.export.export(Module(), (X,)).module()(X), X**3)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_of_a_tracked_rule_is_refused(strict):
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(2.0 * torch.ones_like(X))
+
+        def forward(self, x):
+            return cube(self.weight * x)
+
+    exported = lambda: torch.export.export(Module(), (X,), strict=strict).module()
+    # In strict mode Dynamo wraps the error.
+    with pytest.raises(Exception, match=r"would not have its derivative rule. Export under torch\.no_grad\(\)"):
+        exported()
+    with torch.no_grad():
+        torch.testing.assert_close(exported()(X), 8.0 * X**3)
+
+
+def test_make_fx_has_the_rule_where_the_derivative_is_taken_inside():
+    inside = make_fx(lambda x: torch.autograd.grad(cube(x).sum(), x)[0])(X.clone().requires_grad_())
+    assert torch.equal(inside(X.clone().requires_grad_()), 30 * X**2)
+    assert torch.equal(make_fx(func.grad(total(cube)))(X)(X), 30 * X**2)
+    # Taken outside it raises: what the rule returned in the graph is a constant.
+    outside = make_fx(cube)(X.clone().requires_grad_())(X.clone().requires_grad_())
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        outside.sum().backward()

@@ -1,5 +1,7 @@
 """`host_function` under PyTorch: eager, in every transformation, compiled."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -156,12 +158,28 @@ def test_results_have_device_and_precision_of_the_arguments():
 
 
 @pytest.mark.parametrize("like", [None, lambda x: x])
-def test_a_dtype_that_numpy_has_not_is_refused(like):
-    pytest.importorskip("jax", reason="NumPy knows the dtype by name where JAX is installed")
+def test_bfloat16_is_that_of_ml_dtypes(like):
+    pytest.importorskip("ml_dtypes", reason="NumPy has no bfloat16 of its own")
+    x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.bfloat16)
+    seen = []
+    host = host_function(lambda x: seen.append(x.dtype.name) or np.sin(x), like=like)
+    sine = custom_derivative(host)
+    sine.defvjp(host_function(lambda cotangent, _y, x: (cotangent * np.cos(x),)))
+    for result in (host(x), torch.vmap(host)(x), sine(x.requires_grad_())):
+        assert result.dtype == torch.bfloat16
+        torch.testing.assert_close(result, torch.sin(x))
+    torch.testing.assert_close(func.grad(lambda x: sine(x).sum())(x.detach()), torch.cos(x.detach()))
+    assert set(seen) == {"bfloat16"}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert sine(torch.nn.functional.linear(torch.ones(2), torch.ones(2, 2))).dtype == torch.bfloat16
 
-    for call in (lambda f, x: f(x), lambda f, x: torch.vmap(f)(x)):
-        with pytest.raises(RuleError, match=r"bfloat16, which NumPy has not; convert it, value.float\(\)"):
-            call(host_function(np.sin, like=like), torch.ones(2, dtype=torch.bfloat16))
+
+def test_a_dtype_that_numpy_has_not_is_refused(monkeypatch):
+    with pytest.raises(RuleError, match=r"which NumPy has not; convert it, value.float\(\)"):
+        host_function(np.sin)(torch.ones(2, dtype=torch.float8_e5m2))
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(RuleError, match="from the package ml_dtypes alone; install it, or convert"):
+        host_function(np.sin)(torch.ones(2, dtype=torch.bfloat16))
     with pytest.raises(RuleError, match="tells the dtype float128, which PyTorch does not take"):
         host_function(np.sin, like=lambda x: x.astype(np.longdouble))(torch.ones(2))
 
