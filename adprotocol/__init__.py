@@ -24,6 +24,7 @@ __all__ = [
     "prevent_gradient",
     "register_structure",
     "register_trainable",
+    "steepest_ascent",
     "trainable",
     "trainable_mask",
     "tree_map",

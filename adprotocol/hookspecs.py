@@ -140,7 +140,8 @@ def array_functions() -> Any:
     Optional. A module or an object with three functions as the Python array API standard defines them:
     ``where(mask, one, other)``, which broadcasts arrays and Python numbers and is differentiable, and, of
     constants, ``argmax(mask)``, the position of an element that is True in the flattened mask, and
-    ``take(array, indices, axis)``.
+    ``take(array, indices, axis)``. For `adprotocol.steepest_ascent` it has ``conj(array)``, or ``gradient_is_ascent``,
+    True, if the gradient of a complex array is the direction of steepest ascent, and not its conjugate.
     """
 
 

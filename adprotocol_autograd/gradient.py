@@ -143,6 +143,7 @@ class ArrayFunctions:
 
     argmax: Any = staticmethod(np.argmax)
     take: Any = staticmethod(np.take)
+    conj: Any = staticmethod(anp.conj)
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Any:

@@ -124,6 +124,7 @@ class ArrayFunctions:
 
     where: Any = staticmethod(jnp.where)
     take: Any = staticmethod(jnp.take)
+    conj: Any = staticmethod(jnp.conj)
 
     @staticmethod
     def argmax(mask: Any) -> Any:

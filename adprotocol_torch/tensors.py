@@ -99,6 +99,8 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
 class ArrayFunctions:
     """The functions for `adprotocol.where`."""
 
+    gradient_is_ascent = True
+
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> torch.Tensor:
         """Choose elementwise between tensors, numbers and arrays of NumPy."""

@@ -145,7 +145,7 @@ class Outline:
         self._leaves = leaves
         self._places = places
         self.count: int = count
-        self.size = len(places)
+        self.size: int = len(places)
         self.objects: str = objects
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from ad_backends import close, on_every_backend
 
-from adprotocol import NonDifferentiable, grad, partition, tree_map
+from adprotocol import NonDifferentiable, grad, partition, steepest_ascent, tree_map
 from adprotocol.errors import TreeError
 
 
@@ -96,3 +96,26 @@ def test_none_and_labels_may_be_leaves():
         is_leaf=lambda node: isinstance(node, NonDifferentiable),
     )
     assert plain == {"w": 1.0, "n": None, "label": 2.0}
+
+
+@on_every_backend
+def test_steepest_ascent_is_one_direction_on_every_framework(ad):
+    def distance(p):
+        return abs(p["z"] - (1.0 + 2.0j)) ** 2 + (p["r"] - 3.0) ** 2
+
+    def slopes(p):
+        return steepest_ascent(grad(distance, where={"z": True, "r": True, "n": False})(p))
+
+    start = {"z": ad.make(0.5 + 0.0j), "r": ad.make(0.0), "n": 2}
+    first = slopes(start)
+    assert close(first["z"], -1.0 - 4.0j)
+    assert close(first["r"], -6.0)
+    assert first["n"] is None
+    params = {name: value for name, value in start.items() if name != "n"}
+    for _ in range(60):
+        params = tree_map(lambda p, slope: p - 0.2 * slope, params, steepest_ascent(grad(distance)(params)))
+    assert close(params["z"], 1.0 + 2.0j)
+    assert close(params["r"], 3.0)
+    # Inside another derivative, which has the convention of the framework.
+    outer = ad.derivative(lambda z: abs(z - 0.2 * slopes({**start, "z": z})["z"]))(ad.make(0.5 + 1.0j))
+    assert close(steepest_ascent(outer), 0.26832816 + 0.53665631j)
