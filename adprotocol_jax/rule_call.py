@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 
 from adprotocol.errors import RuleError
@@ -155,19 +155,31 @@ def transposed_program(
     for result, used in enumerate(_dependence(program)):
         if any(used[place] and not recorded[place][len(points) + result] for place in range(len(points))):
             raise not_linear(rule)
-    return at_any_point(pulled, points, cotangents, not_linear(rule))
+    # Of a function that has a rule itself, as a solver, no equation tells: it is taken to be linear.
+    return at_any_point(pulled, points, cotangents, not_linear(rule), trusted="adprotocol_custom_derivative")
 
 
 def at_any_point(
-    pulled: Callable[..., list[Any]], points: Sequence[Any], cotangents: Sequence[Any], error: RuleError
+    pulled: Callable[..., list[Any]],
+    points: Sequence[Any],
+    cotangents: Sequence[Any],
+    error: RuleError,
+    trusted: str = "none",
 ) -> list[Any]:
-    """Return a transpose that does not depend on the point, applied to cotangents; raise the error if it does."""
+    """Return a transpose that does not depend on the point, applied to cotangents; raise the error if it does.
+
+    The primitives whose names begin with `trusted` may use the point.
+    """
     program = jax.make_jaxpr(pulled)(points, cotangents)
-    kept = [False] * len(points) + [True] * len(cotangents)
-    pruned, used = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), kept)
-    if any(used[: len(points)]):
+    jaxpr = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), True)[0]
+    dependent = set(jaxpr.invars[: len(points)])
+    for equation in jaxpr.eqns:
+        if not equation.primitive.name.startswith(trusted):
+            operands = {place for place in equation.invars if isinstance(place, Var)}
+            dependent.update(equation.outvars if operands & dependent else ())
+    if dependent.intersection(place for place in jaxpr.outvars if isinstance(place, Var)):
         raise error
-    return list(jaxpr_as_fun(ClosedJaxpr(pruned, program.consts))(*cotangents))
+    return list(jaxpr_as_fun(ClosedJaxpr(jaxpr, program.consts))(*points, *cotangents))
 
 
 def _dependence(program: Any) -> list[list[bool]]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import UndecidableError
+from adprotocol.errors import TreeError, UndecidableError
 from adprotocol.extend import run_while_tracing, trace_instead
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch.internals import in_transform, skip, tape_is_on
@@ -203,6 +203,9 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
         return value
     if torch.compiler.is_dynamo_compiling():
         raise refused_in_graph()
+    if torch.nn.parameter.is_lazy(parameter):
+        msg = "freeze: an uninitialized parameter, of a lazy module, is no constant yet; call the module once before"
+        raise TreeError(msg)
     if LOCAL.calls.is_differentiated(value) and is_recording():
         return value
     # One with tangents `detach` would cut, and a copy made without gradients keeps.
