@@ -171,7 +171,7 @@ def at_any_point(
     The primitives whose names begin with `trusted` may use the point.
     """
     program = jax.make_jaxpr(pulled)(points, cotangents)
-    jaxpr = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), True)[0]
+    jaxpr = pe.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), instantiate=True)[0]
     dependent = set(jaxpr.invars[: len(points)])
     for equation in jaxpr.eqns:
         if not equation.primitive.name.startswith(trusted):

@@ -222,6 +222,8 @@ class Value:
     __matmul__, __rmatmul__ = operators("matmul")
     __and__, __rand__ = operators("bitwise_and")
     __or__, __ror__ = operators("bitwise_or")
+    __mod__, __rmod__ = operators("remainder")
+    __floordiv__, __rfloordiv__ = operators("floor_divide")
     __lt__, __gt__ = operators("less")
     __le__, __ge__ = operators("less_equal")
     __eq__, _ = operators("equal")
@@ -234,6 +236,9 @@ class Value:
 
     def __invert__(self):
         return invert(self)
+
+    def reshape(self, *shape):
+        return reshaped(self, shape)
 
     def __getitem__(self, key):
         parts = key if isinstance(key, tuple) else (key,)
@@ -576,6 +581,7 @@ where = Elementwise(
 stop_gradient = Elementwise(np.array)
 less, less_equal = Elementwise(np.less), Elementwise(np.less_equal)
 equal, not_equal = Elementwise(np.equal), Elementwise(np.not_equal)
+remainder, floor_divide = Elementwise(np.remainder), Elementwise(np.floor_divide)
 bitwise_and, bitwise_or, invert = Elementwise(np.bitwise_and), Elementwise(np.bitwise_or), Elementwise(np.invert)
 differentiated, guarded = Query(), Guard()
 
@@ -661,6 +667,24 @@ def matmul(x, y):
     """Return the product of two vectors or matrices."""
     x, y = lift(x), lift(y)
     return sum(x[..., None] * y, axis=-2) if len(y.shape) > 1 else sum(x * y, axis=-1)
+
+
+def argmax(mask):
+    """Return the position of the first element that is True in the flattened mask, or behind the last."""
+    mask = lift(mask)
+    size = int(np.prod(mask.shape))
+    seen = reshaped(mask, (1, size)) & np.tri(size, dtype=bool)
+    return sum(where(sum(where(seen, 1, 0), axis=1) == 0, 1, 0))
+
+
+def take(array, indices, axis):
+    """Return the elements at some indices along an axis, which are integers in one dimension."""
+    array, indices = lift(array), lift(indices)
+    axis %= len(array.shape)
+    behind = (1,) * (len(array.shape) - axis - 1)
+    places = np.arange(array.shape[axis]).reshape(-1, *behind)
+    chosen = reshaped(indices, (*indices.shape, 1, *behind)) == places
+    return sum(where(chosen, reshaped(array, (*array.shape[:axis], 1, *array.shape[axis:])), 0), axis=axis + 1)
 
 
 def stack(values):

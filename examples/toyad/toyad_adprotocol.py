@@ -87,6 +87,12 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
+def array_functions() -> Any:
+    """Return the module, which has the three functions."""
+    return toyad
+
+
+@hookimpl
 def trainable(value: Any) -> bool | None:
     """Floats take gradients, a parameter only if its flag says so; integers and booleans never do."""
     if not toyad.is_inexact(value):

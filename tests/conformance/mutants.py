@@ -15,6 +15,7 @@ import toyad_rules
 
 import adprotocol
 from adprotocol import extend, plugins
+from adprotocol._dispatch.table import lookup
 from adprotocol._gradients import where as selection
 from adprotocol._rules import host_function
 from adprotocol._rules.custom_derivative import CustomDerivative
@@ -191,6 +192,46 @@ def both_branches_are_selected():
         return toyad.where(pred, one, other) if is_float(one) and is_float(other) else one
 
     return branches(both)
+
+
+# where
+
+
+def functions(**replaced):
+    """Return toyad's array functions with others."""
+    usual = {name: getattr(toyad, name) for name in ("where", "argmax", "take")}
+    return {"array_functions": lambda: types.SimpleNamespace(**{**usual, **replaced})}
+
+
+@mutant("cond")
+def where_runs_the_functions_at_all_elements():
+    """Operands are what they are where a function is not chosen."""
+    return {"adprotocol._hooks.where._guarded": lambda _functions, _mask, operands: operands}
+
+
+@mutant("cond")
+def where_chooses_the_other():
+    """The function that chooses takes the other."""
+    return functions(where=lambda mask, one, other: toyad.where(mask, other, one))
+
+
+@mutant("cond")
+def where_is_constant():
+    """What was chosen is a constant."""
+    return functions(where=lambda *args: toyad.stop_gradient(toyad.where(*args)))
+
+
+@mutant("cond")
+def where_takes_any_mask():
+    """A mask of numbers is not refused."""
+    return {"adprotocol._hooks.where.predicate": lambda mask, call: (mask, lookup(type(mask)))}
+
+
+@mutant("cond")
+def where_runs_a_function_twice():
+    """The functions run once more."""
+    real = adprotocol._hooks.branches.Branches.run_true
+    return {"adprotocol._hooks.where._Choice.run_true": lambda self: (real(self), real(self))[0]}
 
 
 # gradients
