@@ -147,7 +147,8 @@ class ArrayFunctions:
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Any:
-        """Choose elementwise; autograd differentiates its own ``where`` only for arrays of one shape."""
-        shape = np.broadcast_shapes(*map(np.shape, (mask, one, other)))
-        nothing = np.zeros(shape, bool)
-        return anp.where(mask, one + nothing, other + nothing)
+        """Choose elementwise; autograd differentiates its own ``where`` wrongly for a box that is broadcast."""
+        if isbox(one) or isbox(other):
+            shape = np.broadcast_shapes(*map(np.shape, (mask, one, other)))
+            one, other = (x + np.zeros(shape, bool) if isbox(x) and x.shape != shape else x for x in (one, other))
+        return anp.where(mask, one, other)

@@ -113,9 +113,10 @@ def _guarded(functions: Any, mask: Any, operands: tuple[Any, ...]) -> tuple[Any,
         return operands
     leaves, structure = flatten_result(operands)
     indices, rest = [], functions.argmax(mask)
-    for size in reversed(mask.shape):
+    for size in reversed(mask.shape[1:]):
         indices.append(rest % size)
         rest = rest // size
+    indices.append(rest)
     is_chosen = _at(functions, mask, mask.shape, indices)
     guarded = []
     for leaf in leaves:

@@ -670,11 +670,11 @@ def matmul(x, y):
 
 
 def argmax(mask):
-    """Return the position of the first element that is True in the flattened mask, or behind the last."""
+    """Return the position of the first element that is True in the flattened mask, else zero."""
     mask = lift(mask)
     size = int(np.prod(mask.shape))
     seen = reshaped(mask, (1, size)) & np.tri(size, dtype=bool)
-    return sum(where(sum(where(seen, 1, 0), axis=1) == 0, 1, 0))
+    return sum(where(sum(where(seen, 1, 0), axis=1) == 0, 1, 0)) % size
 
 
 def take(array, indices, axis):
