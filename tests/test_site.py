@@ -30,7 +30,7 @@ FIRST = {
     "non_differentiable": "stop_gradient; stop gradient; detach; non_differentiable",
     "prevent_gradient": "prevent_gradient",
     "cond": "cond",
-    "where": "where; NaN; nan; double where; sqrt",
+    "where": "where; NaN; nan; double where",
     "quickstart": "install",
     "comparison": "PennyLane; in_backprop; Equinox",
     "benchmarks": "benchmarks",
