@@ -118,16 +118,13 @@ def _guarded(functions: Any, mask: Any, operands: tuple[Any, ...]) -> tuple[Any,
         rest = rest // size
     indices.append(rest)
     is_chosen = _at(functions, mask, mask.shape, indices)
-    guarded = []
-    for leaf in leaves:
+    for i, leaf in enumerate(leaves):
         if _is_array(leaf):
             other = _at(functions, lookup(type(leaf)).non_differentiable(leaf), mask.shape, indices)
             if is_inexact(leaf.dtype):
                 other = functions.where(is_chosen, other, _HARMLESS)
-            guarded.append(functions.where(mask, leaf, other))
-        else:
-            guarded.append(leaf)
-    return unflatten_result(structure, guarded)  # type: ignore[no-any-return]
+            leaves[i] = functions.where(mask, leaf, other)
+    return unflatten_result(structure, leaves)  # type: ignore[no-any-return]
 
 
 def _at(functions: Any, array: Any, shape: Any, indices: list[Any]) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import toyad
 
 from adprotocol.errors import RuleError
-from adprotocol.extend import gradient_prevented
+from adprotocol.extend import check_transpose, gradient_prevented, transposing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ class Call:
         """Return the gradients of the arrays that are needed."""
         likes = [array for array, need in zip(arrays, needed, strict=True) if need]
         if not self.rule.has_vjp:
-            return _transposed(lambda moving: self.forward(needed, moving, results, arrays), likes, cotangents)
+            return self._transposed(self.forward, needed, cotangents, results, arrays)
         found = self.rule.vjp(needed, cotangents, self._guarded(results), self.outline, self._guarded(arrays))
         return [_as_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]
 
@@ -72,7 +72,7 @@ class Call:
         likes = results[: self.outline.count]
         if not self.rule.has_jvp:
             # The vjp is linear in the cotangent, so that its own transpose is the jvp.
-            return _transposed(lambda cts: self.backward(needed, cts, results, arrays), likes, moving)
+            return self._transposed(self.backward, needed, moving, results, arrays)
         given = iter(moving)
         tangents = [
             next(given) if need else toyad.zeros(array) if toyad.is_inexact(array) else None
@@ -80,6 +80,35 @@ class Call:
         ]
         found = self.rule.jvp(tangents, self._guarded(results), self.outline, self._guarded(arrays))
         return [_as_like(tangent, like) for tangent, like in zip(found, likes, strict=True)]
+
+    def _transposed(
+        self,
+        rule: Callable[..., list[Any]],
+        needed: list[bool],
+        given: list[Any],
+        results: list[Any],
+        arrays: list[Any],
+    ) -> list[Any]:
+        """Return the transpose of a rule, which is linear in what flows, applied to what is given in the other mode."""
+        points, targets = results[: self.outline.count], [a for a, need in zip(arrays, needed, strict=True) if need]
+        if not self.rule.has_vjp:
+            points, targets = targets, points
+        zeros = [toyad.zeros(point) for point in points]
+
+        def fun(values: list[Any]) -> list[Any]:
+            return rule(needed, values, results, arrays)
+
+        def pull(cotangents: list[Any]) -> list[Any]:
+            with toyad.Tape() as trace:
+                roots = [trace.root(zero) for zero in zeros]
+                results = fun(list(roots))
+            return trace.backward(results, cotangents, roots)
+
+        with transposing(self.rule):
+            # Whether the rule is linear is tried where all values are known.
+            if not toyad.STATE.stages and all(value.trace.level == 0 for value in (*results, *arrays)):
+                check_transpose(self.rule, needed, _numpy(fun), _numpy(pull), zeros, targets, _probe, bool)
+            return pull(given)
 
     def _guarded(self, values: list[Any]) -> list[Any]:
         """Return the values, which nobody may differentiate if the rule is differentiated once."""
@@ -218,12 +247,14 @@ def guarded(value: Any, message: str) -> Any:
     return toyad.guard(value, lambda x: gradient_prevented(x, message, "toyad: a level of grad or jvp follows it"))
 
 
-def _transposed(fun: Callable[[list[Any]], list[Any]], points: list[Any], cotangents: list[Any]) -> list[Any]:
-    """Return the transpose of a linear function of several arrays, applied to cotangents."""
-    with toyad.Tape() as trace:
-        roots = [trace.root(toyad.zeros(point)) for point in points]
-        results = fun(list(roots))
-    return trace.backward(results, cotangents, roots)
+def _numpy(fun: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:
+    """Return a function of toyad's arrays as one of NumPy's."""
+    return lambda values: [result.numpy() for result in fun([toyad.array(value) for value in values])]
+
+
+def _probe(like: Any, shift: float) -> Any:
+    """Return numbers in the shape of an array."""
+    return np.cos(np.arange(int(np.prod(like.shape))) + shift).reshape(like.shape).astype(like.dtype)
 
 
 def _as_like(value: Any, like: Any) -> Any:

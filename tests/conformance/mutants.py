@@ -194,6 +194,15 @@ def both_branches_are_selected():
     return branches(both)
 
 
+@mutant("custom_derivative")
+def rules_are_transposed_unseen():
+    """Whether a rule is linear, or for reverse mode alone, is not asked before the other follows from it."""
+    return {
+        "toyad_rules.check_transpose": lambda *_: None,
+        "toyad_rules.transposing": lambda _rule: contextlib.nullcontext(),
+    }
+
+
 # where
 
 

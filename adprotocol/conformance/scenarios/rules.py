@@ -20,13 +20,12 @@ def ruled(
     fun: Callable[..., Any],
     vjp: Callable[..., Any] | None = None,
     jvp: Callable[..., Any] | None = None,
-    *,
-    has_residuals: bool = False,
+    **options: bool,
 ) -> Any:
     """Return a function with rules; the plugin may be without the hook."""
     h.require_hook("custom_rule")
     declare: Any = adprotocol.custom_derivative
-    made = declare(fun, has_residuals=has_residuals)
+    made = declare(fun, **options)
     if vjp is not None:
         made.defvjp(vjp)
     if jvp is not None:

@@ -142,7 +142,7 @@ def where_broadcasts(h: Checked) -> None:
 
 
 @scenario(transform="grad")
-def where_chosen_nowhere(h: Checked) -> None:
+def where_all_are_of_one(h: Checked) -> None:
     """A function that is chosen at no element changes nothing.
 
     Expect of 1 / sqrt(x) where x > 0, else 7, at (-1, -4, 0): (7, 7, 7), with zero as its gradient; of 7 x where x > 0,

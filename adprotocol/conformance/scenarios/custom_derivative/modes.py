@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.harness import HIGHER_ORDER
@@ -77,6 +78,44 @@ def each_mode_its_own_rule(h: Checked) -> None:
     """
     h.assert_value_and_grad(_of_two_rules(h), [h.array(3.0)], 9.0, 30.0)
     h.assert_value_and_tangent(_of_two_rules(h), h.array(3.0), h.array(1.0), 9.0, 20.0)
+
+
+_NOT_LINEAR: tuple[Callable[[Any], Any], ...] = (
+    adprotocol.non_differentiable,
+    lambda flowing: flowing * flowing,
+    lambda flowing: flowing + 7.0,
+)
+
+
+@scenario(rule="D17", transform="jvp", also_needs=("grad",))
+def vjp_that_is_not_linear(h: Checked) -> None:
+    """Forward mode does not follow from a vjp that is not linear in the cotangent.
+
+    Expect of a rule that makes a constant of the cotangent, squares or shifts it, that reverse mode uses it as it is,
+    and that a tangent raises; so of one that is declared for reverse mode alone.
+    """
+    x, one = h.array(3.0), h.array(1.0)
+    for change, slope in zip(_NOT_LINEAR, (6.0, 6.0, 48.0), strict=True):
+        f = ruled(h, square, lambda ct, _, x: (2.0 * x * change(ct),))  # noqa: B023
+        h.assert_equal(h.grad(f)(x), slope, "the gradient")
+        with h.raises(RuleError, words=["linear", "defjvp"]):
+            h.jvp(f, x, one)
+    f = ruled(h, square, lambda ct, _, x: (2.0 * x * ct,), reverse_only=True)
+    h.assert_equal(h.grad(f)(x), 6.0, "the gradient")
+    with h.raises(RuleError, words=["reverse_only"]):
+        h.jvp(f, x, one)
+
+
+@scenario(rule="D17")
+def jvp_that_is_not_linear(h: Checked) -> None:
+    """Reverse mode does not follow from a jvp that is not linear in the tangent.
+
+    Expect of a rule that makes a constant of the tangent, squares or shifts it, that a gradient raises.
+    """
+    for change in _NOT_LINEAR:
+        f = ruled(h, square, jvp=lambda ts, _, x: 2.0 * x * change(ts[0]))  # noqa: B023
+        with h.raises(RuleError, words=["linear", "defvjp"]):
+            h.grad(f)(h.array(3.0))
 
 
 @scenario(transform="grad of jvp")

@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from adprotocol.errors import RuleError, UndecidableError
-from adprotocol.extend import gradient_prevented, hidden_error
+from adprotocol.extend import check_transpose, gradient_prevented, hidden_error, transposing
 from adprotocol_mlx import trace
 from adprotocol_mlx.answer import ask, is_inexact, refuse_compiled
 from adprotocol_mlx.gradient import renamed
@@ -143,14 +143,32 @@ class _Call:
         """
         n, m = len(points), len(results)
         zeros = [mx.zeros_like(point) for point in points]
-        others = list(map(renamed, [*results, *arrays]))
-        _, found = mx.vjp(
-            # mx.vjp leaves results that are a bare stop_gradient out when it counts cotangents.
-            lambda *given: list(map(renamed, fun(list(given[:n]), list(given[n : n + m]), list(given[n + m :])))),
-            [*zeros, *others],
-            cotangents,
-        )
-        return list(found[:n])
+
+        def transposed(cotangents: list[mx.array], others: list[mx.array]) -> list[mx.array]:
+            _, found = mx.vjp(
+                # mx.vjp leaves results that are a bare stop_gradient out when it counts cotangents.
+                lambda *given: list(map(renamed, fun(list(given[:n]), list(given[n : n + m]), list(given[n + m :])))),
+                [*zeros, *map(renamed, others)],
+                cotangents,
+            )
+            return list(found[:n])
+
+        with transposing(self.rule):
+            others = [*results, *arrays]
+            # Whether it is linear is tried where there are values, until it was once.
+            if not self.rule.linear and trace.keeping_graphs(lambda: trace.has_values(others)):
+                constants = trace.keeping_graphs(lambda: [mx.array(one.tolist(), one.dtype) for one in others])
+                check_transpose(
+                    self.rule,
+                    self.needed,
+                    _numpy(lambda moving: fun(moving, constants[:m], constants[m:])),
+                    _numpy(lambda cotangents: transposed(cotangents, constants)),
+                    points,
+                    cotangents,
+                    _probe,
+                    bool,
+                )
+            return transposed(cotangents, others)
 
     def _guarded(self, arrays: list[mx.array], results: list[mx.array]) -> tuple[list[mx.array], list[mx.array]]:
         """Return arrays and results for the rule, which nobody may differentiate if it is differentiated once."""
@@ -175,6 +193,7 @@ class _Rows:
     def __init__(self, rule: Any, mapped: list[bool]) -> None:
         self.rule, self.mapped = rule, mapped
         self.name, self.has_vjp, self.has_jvp, self.once = rule.name, rule.has_vjp, rule.has_jvp, rule.once
+        self.linear = rule.linear
 
     def closed_over(self) -> list[Any]:
         return []
@@ -254,6 +273,19 @@ def _once(array: mx.array, message: str) -> mx.array:
     identity.vmap(lambda batch, axis: (_once(batch, message), axis))
     guarded: mx.array = identity(array) if is_inexact(array) else array
     return guarded
+
+
+def _numpy(fun: Callable[[list[mx.array]], list[mx.array]]) -> Callable[[list[Any]], list[Any]]:
+    """Return a function of MLX's arrays as one of NumPy's."""
+    return lambda values: [
+        np.array(result.astype(mx.float32) if result.dtype == mx.bfloat16 else result)
+        for result in fun(list(map(mx.array, values)))
+    ]
+
+
+def _probe(like: mx.array, shift: float) -> Any:
+    """Return numbers in the shape of an array."""
+    return np.cos(np.arange(like.size, dtype=np.float32) + np.float32(shift)).reshape(like.shape)
 
 
 def _conjugates(arrays: list[mx.array]) -> list[mx.array]:

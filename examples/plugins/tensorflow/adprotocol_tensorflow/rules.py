@@ -8,13 +8,15 @@ that operation by another, whose gradient is the natural one, so what is differe
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import record
+from tensorflow.python.eager import forwardprop_util, record
 
 from adprotocol.errors import RuleError
-from adprotocol.extend import gradient_prevented, hidden_error
+from adprotocol.extend import check_transpose, gradient_prevented, hidden_error, transposing
 from adprotocol_tensorflow import recording, stack, staging
 
 if TYPE_CHECKING:
@@ -100,6 +102,8 @@ class _Call:
         if moving:
             # Without a rule for forward mode, TensorFlow transposes the other.
             forward = (lambda *tangents: self._tangents(list(tangents))) if self.rule.has_jvp else None
+            if forward is None and any(forwardprop_util.pack_tangents(moving).indices):
+                self._check(self.results[: self.outline.count], moving)
             record.record_operation("Rule", self.results[: self.outline.count], moving, self._backward, forward)
 
     def traced(self) -> None:
@@ -131,14 +135,28 @@ class _Call:
         return [array for array, need in zip(arrays, self.needed, strict=True) if need]
 
     def _backward(self, *cotangents: tf.Tensor | None) -> list[tf.Tensor]:
-        arrays, results = self._once()
         own = self.results[: self.outline.count]
         given = [tf.zeros_like(result) if one is None else one for one, result in zip(cotangents, own, strict=True)]
-        likes = self._moving(self.arrays)
         if self.rule.has_vjp:
-            found = self.rule.vjp(self.needed, list(map(_conjugate, given)), results, self.outline, arrays)
-            return [_conjugate(one) for one in _as_like(found, likes)]
+            return list(map(_conjugate, self._by_vjp(list(map(_conjugate, given)))))
+        likes = self._moving(self.arrays)
+        if tf.executing_eagerly():
+            self._check(likes, own)
         return _transposed(self._tangents, likes, given)
+
+    def _by_vjp(self, cotangents: list[tf.Tensor]) -> list[tf.Tensor]:
+        arrays, results = self._once()
+        found = self.rule.vjp(self.needed, cotangents, results, self.outline, arrays)
+        return _as_like(found, self._moving(self.arrays))
+
+    def _check(self, points: list[tf.Tensor], targets: list[tf.Tensor]) -> None:
+        """Refuse a rule that is not linear in what flows, of which the other mode would follow."""
+        constant = copy.copy(self)
+        constant.arrays, constant.results = ([*map(tf.stop_gradient, own)] for own in (self.arrays, self.results))
+        fun = constant._by_vjp if self.rule.has_vjp else constant._tangents  # noqa: SLF001
+        with transposing(self.rule):
+            pull = _numpy(lambda cotangents: _transposed(fun, points, cotangents))
+            check_transpose(self.rule, self.needed, _numpy(fun), pull, points, targets, _probe, bool)
 
     def _tangents(self, moving: list[tf.Tensor]) -> list[tf.Tensor]:
         arrays, results = self._once()
@@ -183,6 +201,16 @@ def _transposed(
         results = fun(zeros)
     zero = tf.UnconnectedGradients.ZERO
     return list(tape.gradient(results, zeros, output_gradients=cotangents, unconnected_gradients=zero))
+
+
+def _numpy(fun: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> Callable[[list[Any]], list[Any]]:
+    """Return a function of tensors as one of NumPy's arrays."""
+    return lambda values: [result.numpy() for result in fun(list(map(tf.convert_to_tensor, values)))]
+
+
+def _probe(like: tf.Tensor, shift: float) -> Any:
+    """Return numbers in the shape of a tensor."""
+    return np.cos(np.arange(np.prod(like.shape)) + shift).reshape(like.shape).astype(like.dtype.as_numpy_dtype)
 
 
 def _as_like(found: Sequence[Any], likes: Sequence[tf.Tensor]) -> list[tf.Tensor]:
