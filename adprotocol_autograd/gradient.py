@@ -55,7 +55,7 @@ class NewTrace:
     def __enter__(self) -> int:
         self.before: int = trace_stack.top
         self.enclosing: int = _ENCLOSING.trace
-        self.trace = trace = max(self.before, self.enclosing) + 1
+        self.trace = trace = int(1 + max(self.before, self.enclosing))
         trace_stack.top = _ENCLOSING.trace = trace
         return trace
 
