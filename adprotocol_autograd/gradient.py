@@ -55,9 +55,9 @@ class NewTrace:
     def __enter__(self) -> int:
         self.before: int = trace_stack.top
         self.enclosing: int = _ENCLOSING.trace
-        self.trace = trace = int(1 + max(self.before, self.enclosing))
-        trace_stack.top = _ENCLOSING.trace = trace
-        return trace
+        self.trace: int = int(1 + max(self.before, self.enclosing))
+        trace_stack.top = _ENCLOSING.trace = self.trace
+        return self.trace
 
     def __exit__(self, *_: object) -> None:
         _ENCLOSING.trace = self.enclosing
