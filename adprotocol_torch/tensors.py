@@ -109,9 +109,10 @@ class ArrayFunctions:
 
     @staticmethod
     def argmax(mask: Any) -> Any:
-        """Return the position of an element that is True; PyTorch has no ``argmax`` of bools."""
+        """Return the position of an element that is True."""
         mask = tensor_of(mask) if is_of_numpy(mask) else mask
-        return mask.reshape(-1).view(torch.uint8).max(0).indices
+        # No argmax of bools; nor, in PyTorch 2.9, a batching rule for view(dtype).
+        return mask.reshape(-1).to(torch.uint8).max(0).indices
 
     @staticmethod
     def take(array: Any, indices: torch.Tensor, axis: int) -> Any:

@@ -155,7 +155,8 @@ _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 
 # What hooks have to return that call nothing of the user's: `trainable` and `identity` for several leaves at once.
 _RETURNED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "trainable": ("True, False or None", frozenset((True, False, None)).issuperset),
+    # Dynamo of PyTorch 2.9 does not trace frozenset.issuperset.
+    "trainable": ("True, False or None", lambda flags: all(flag in (True, False, None) for flag in flags)),
     "identity": ("a hashable key or None", lambda keys: all(type(key).__hash__ for key in keys.values())),
     "freeze": ("a constant", lambda constant: constant is not None),
     "is_recording": ("a bool", lambda answer: isinstance(answer, bool)),
