@@ -51,7 +51,7 @@ def _run(*arrays: Any, fun: Any, types: Any = None, batched: bool = False) -> li
     sharding = next((array.sharding for array in arrays if getattr(array, "committed", False)), None)
     if isinstance(sharding, NamedSharding):
         sharding = NamedSharding(sharding.mesh, _Spec())
-    return [jnp.asarray(result, device=sharding) for result in _results(fun, arrays, types)]
+    return [jnp.array(result, device=sharding) for result in _results(fun, arrays, types)]
 
 
 def _stage(*arrays: Any, fun: Any, types: Any, batched: bool) -> Any:  # noqa: ARG001
