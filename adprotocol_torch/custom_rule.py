@@ -9,7 +9,7 @@ it is attached as without torch.func.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -90,7 +90,8 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     if not is_tracked:
         return results
     # Tensors of their own: what the function returned may belong to others.
-    call.results = [result.detach() for result in results]
+    constant = _constant if internals.is_seen() else torch.Tensor.detach
+    call.results = [constant(result) for result in results]
     if is_forward:
         # PyTorch gives no tangent to a result whose elements share memory.
         is_expanded = [has_strides(result) and 0 in result.stride() for result in results]
@@ -185,3 +186,21 @@ def _saved(ctx: Any) -> Values:
     values = [next(saved) if shape is None else shape for shape in ctx.shapes]
     count = len(ctx.needs_input_grad) - 1
     return Values(values[:count], values[count:], ctx.call.outline)
+
+
+def _refuse(*_: Any) -> NoReturn:
+    msg = (
+        "a graph that make_fx made is differentiated through a function with a derivative rule, which it does not "
+        "hold; trace the gradient, make_fx(torch.func.grad(...)), or make an operator of the function, "
+        "torch.library.custom_op with register_autograd"
+    )
+    raise RuleError(msg)
+
+
+# In a graph a detach is no barrier: PyTorch 2.15 records an alias, which has a derivative.
+_LIBRARY = torch.library.Library("adprotocol", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("constant(Tensor array) -> Tensor")  # type: ignore[no-untyped-call]
+_LIBRARY.impl("constant", torch.clone, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+torch.library.register_fake("adprotocol::constant", torch.clone, lib=_LIBRARY)
+torch.library.register_autograd("adprotocol::constant", _refuse, lib=_LIBRARY)
+_constant: Any = torch.ops.adprotocol.constant

@@ -256,13 +256,17 @@ def version_of(tensor: torch.Tensor) -> int:
 is_exporting: Callable[[], bool] = torch.compiler.is_exporting
 
 
+def is_seen() -> bool:
+    """Tell whether something sees every operation in Python, as a tracer does."""
+    return torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001
+
+
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
     is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
     # Tensors without values, subclasses, and what sees every operation; nothing public tells of it.
-    modes = torch._C._len_torch_dispatch_stack()  # noqa: SLF001
     is_scripted = torch._C._get_tracing_state() is not None  # noqa: SLF001
-    return not all(is_plain) or modes > 0 or is_scripted or any(tensor.is_meta for tensor in tensors)
+    return not all(is_plain) or is_seen() or is_scripted or any(tensor.is_meta for tensor in tensors)
 
 
 # The engine batches cotangents and tangents by an older vmap, which has no public name.

@@ -61,7 +61,7 @@ BUDGETS = (
         "adprotocol_torch",
         2350,
         2550,
-        "gradients through compiled functions 30; anomaly mode in batched branches 28; "
+        "gradients through compiled functions 30; rules in graphs of make_fx 15; anomaly mode in batched branches 28; "
         "matrices that a batched cond must not invert 17; NumPy's "
         "arrays from branches 16; gradients of a compiled cond's branches 45; leaves of graphs without a "
         "detour, for the time of a trace, 34; second derivatives of rules with residuals 30; lists of "
