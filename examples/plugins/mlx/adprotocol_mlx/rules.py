@@ -156,8 +156,7 @@ class _Call:
         with transposing(self.rule):
             others = [*results, *arrays]
             # Whether it is linear is tried where there are values, until it was once.
-            if not self.rule.linear and trace.keeping_graphs(lambda: trace.has_values(others)):
-                constants = trace.keeping_graphs(lambda: [mx.array(one.tolist(), one.dtype) for one in others])
+            if not self.rule.linear and (constants := trace.keeping_graphs(lambda: _constants(others))):
                 check_transpose(
                     self.rule,
                     self.needed,
@@ -273,6 +272,11 @@ def _once(array: mx.array, message: str) -> mx.array:
     identity.vmap(lambda batch, axis: (_once(batch, message), axis))
     guarded: mx.array = identity(array) if is_inexact(array) else array
     return guarded
+
+
+def _constants(arrays: list[mx.array]) -> list[mx.array]:
+    """Return arrays of the same values without graphs; none where they have no values yet."""
+    return [mx.array(one.tolist(), one.dtype) for one in arrays] if trace.has_values(arrays) else []
 
 
 def _numpy(fun: Callable[[list[mx.array]], list[mx.array]]) -> Callable[[list[Any]], list[Any]]:
