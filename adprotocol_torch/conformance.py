@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import traceback
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -93,7 +94,16 @@ class TorchHarness(Harness):
 
     def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call ``torch.utils.checkpoint`` in the variant that PyTorch recommends."""
-        return functools.partial(checkpoint, fun, use_reentrant=False)
+
+        def checkpointed(*arguments: Any) -> Any:
+            try:
+                return checkpoint(fun, *arguments, use_reentrant=False)
+            except Exception as error:
+                # Before 2.13 its hooks outlive an error for as long as the frames of the traceback.
+                traceback.clear_frames(error.__traceback__)
+                raise
+
+        return checkpointed
 
     def stop_gradient(self, array: Any) -> Any:
         """Call ``detach``."""
