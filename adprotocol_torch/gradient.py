@@ -8,6 +8,7 @@ where tensors are dual, and in a graph that Dynamo traces.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _STRIDED = torch.strided
+_MANY_THREADS = contextlib.nullcontext()
 _NOT_LAZY = (torch.Tensor, torch.nn.Parameter)
 # Loaded with the first function that is compiled for a backward pass.
 _COMPILER = "torch._functorch.aot_autograd"
@@ -183,7 +185,9 @@ def _by_engine(
     call = _Call(tensors, is_differentiable=is_differentiable)
     try:
         tracked = call.track()
-        value, aux = fun(tracked)
+        # The thread that the engine has for a GPU numbers the nodes of inner gradients by itself (`aliases`).
+        with torch.autograd.set_multithreading_enabled(False) if call.owners else _MANY_THREADS:
+            value, aux = fun(tracked)
         if not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
             check_output(value, value)
             if not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""The record of a run on a CUDA device: its tests, and the conformance suite with tensors on it.
+"""The record of a run on a CUDA device: its tests, and the conformance suite with the arrays of each framework on it.
 
 ``python benchmarks/gpu_record.py`` writes ``docs/support/cuda.json``, which the page on
 accelerators shows. Where there is no device, or the tests cannot run, it writes nothing
@@ -15,6 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from adprotocol import __version__
+from adprotocol.conformance import harness_of
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "docs" / "support" / "cuda.json"
@@ -24,7 +25,8 @@ NOT_RUN = 2
 def tests(folder):
     """Run the tests that need a CUDA device, and count their outcomes."""
     report = folder / "tests.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "tests", f"--junitxml={report}"]
+    # Without the slow one, which is the conformance suite.
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "cuda and not slow", "tests", f"--junitxml={report}"]
     subprocess.run(command, check=False, cwd=ROOT)
     return counted(report.read_text(encoding="utf-8"))
 
@@ -41,12 +43,23 @@ def counted(text):
     return found
 
 
-def conformance(device):
-    """Run the conformance suite with tensors on a device, and return what it counts."""
-    command = [sys.executable, "-m", "adprotocol", "conformance", "torch", "--device", device, "--json", "-"]
+def conformance(backend, device):
+    """Run the conformance suite with arrays on a device, and return what it counts."""
+    command = [sys.executable, "-m", "adprotocol", "conformance", backend, "--device", device, "--json", "-"]
     ran = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.PIPE)
     data = json.loads(ran.stdout)
-    return {"ok": data["ok"], "device": data["device"], "summary": data["summary"]["sentence"]}
+    return {
+        "ok": data["ok"],
+        "framework": f"{backend} {data['framework_version']}",
+        "device": data["device"],
+        "summary": data["summary"]["sentence"],
+    }
+
+
+def accelerators():
+    """Return the first device that is no CPU, by framework, for those that see one."""
+    found = {name: [at for at in harness_of(name).devices() if not at.startswith("cpu")] for name in ("torch", "jax")}
+    return {name: devices[0] for name, devices in found.items() if devices}
 
 
 def machine(torch):
@@ -76,10 +89,11 @@ def main(arguments=None):
     if not found["passed"] + found["failed"]:
         print("No test ran on the device. No record is written.", file=sys.stderr)
         return NOT_RUN
-    record = {"machine": machine(torch), "tests": found, "conformance": conformance("cuda:0")}
+    suites = [conformance(backend, device) for backend, device in accelerators().items()]
+    record = {"machine": machine(torch), "tests": found, "conformance": suites}
     options.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record, indent=1))
-    return 1 if found["failed"] or not record["conformance"]["ok"] else 0
+    return 1 if found["failed"] or not all(suite["ok"] for suite in suites) else 0
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def cuda(path: Path = recorded.FOLDER / "cuda.json") -> str:
     if not path.exists():
         return "Not run on a GPU yet: there is no record.\n"
     found = json.loads(path.read_text(encoding="utf-8"))
-    machine, tests, suite = found["machine"], found["tests"], found["conformance"]
+    machine, tests, suites = found["machine"], found["tests"], found["conformance"]
     first = (
         f"The last record is of a {machine['device']} (compute capability {machine['capability']}), with PyTorch "
         f"{machine['torch']}, CUDA {machine['cuda']} and Python {machine['python']}:\n"
@@ -171,7 +171,7 @@ def cuda(path: Path = recorded.FOLDER / "cuda.json") -> str:
         first,
         f"- tests: {tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped",
         *(f"  - not passed: `{name}`" for name in tests["not passed"]),
-        f"- conformance on {suite['device']}: {suite['summary']}",
+        *(f"- conformance of {suite['framework']} on {suite['device']}: {suite['summary']}" for suite in suites),
     ]
     return "\n".join(lines) + "\n"
 

@@ -4,12 +4,15 @@ from adprotocol import (
     NonDifferentiable,
     combine,
     cond,
+    custom_derivative,
     explain,
     grad,
     non_differentiable,
     partition,
+    prevent_gradient,
     trainable,
     value_and_grad,
+    where,
     within_gradient,
 )
 
@@ -56,6 +59,24 @@ def parted(x):
     return whole["w"] * whole["label"]
 
 
+def chosen(x):
+    return where(x > x * x, lambda x: x * x, lambda x: x * x * x, x)
+
+
+def prevented(x):
+    return prevent_gradient(non_differentiable(x), "a constant") * x
+
+
+@custom_derivative
+def ruled(x):
+    return x * x
+
+
+# Of both kinds: one that is derived from the other is compared with it once, by its values.
+ruled.defvjp(lambda ct, _y, x: (2 * ct * x,))
+ruled.defjvp(lambda tangents, _y, x: 2 * tangents[0] * x)
+
+
 def loss(model):
     return (model["w"] * model["w"] * model["frozen"] * model["label"]).sum()
 
@@ -76,5 +97,6 @@ def second_derivative(x):
 
 WITHOUT_GRADIENTS = (
     asked, explained, branch_on_the_answer, branch_on_a_python_bool, constant, constant_function, labelled, parted,
+    chosen, prevented, ruled,
 )  # fmt: skip
 HOOKS = (*WITHOUT_GRADIENTS, gradient, gradient_of_all, second_derivative)

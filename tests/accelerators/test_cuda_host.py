@@ -6,7 +6,9 @@ import torch
 
 from adprotocol import cond, partition, value_and_grad
 
-pytestmark = pytest.mark.cuda
+# PyTorch's own, once a process, of set_sync_debug_mode.
+PROTOTYPE = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+pytestmark = [pytest.mark.cuda, PROTOTYPE]
 hook = pytest.mark.parametrize("hook", every_hook.HOOKS, ids=lambda hook: hook.__name__)
 
 

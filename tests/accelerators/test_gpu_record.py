@@ -49,8 +49,10 @@ def test_a_run_is_recorded_and_shown(script, generate, tmp_path, monkeypatch, fa
     monkeypatch.setattr(script, "machine", lambda torch: machine)
     counts = {"passed": 9, "failed": failed, "skipped": 0, "not passed": ["a.b.three"] * failed}
     monkeypatch.setattr(script, "tests", lambda folder: counts)
-    suite = {"ok": True, "device": "cuda:0", "summary": "all pass"}
-    monkeypatch.setattr(script, "conformance", lambda device: suite)
+    monkeypatch.setattr(script, "accelerators", lambda: {"torch": "cuda:0", "jax": "gpu:0"})
+    monkeypatch.setattr(
+        script, "conformance", lambda name, at: {"ok": True, "framework": name, "device": at, "summary": "all pass"}
+    )
     path = tmp_path / "cuda.json"
     assert script.main(["--output", str(path)]) == failed  # the exit status
     assert json.loads(path.read_text("utf-8"))["tests"] == counts
@@ -58,7 +60,13 @@ def test_a_run_is_recorded_and_shown(script, generate, tmp_path, monkeypatch, fa
     assert "Card (compute capability 9.0)" in page
     assert f"tests: 9 passed, {failed} failed, 0 skipped" in page
     assert ("`a.b.three`" in page) is bool(failed)
-    assert "conformance on cuda:0: all pass" in page
+    assert "conformance of torch on cuda:0: all pass" in page
+    assert "conformance of jax on gpu:0: all pass" in page
+
+
+def test_only_devices_that_are_no_cpu_are_tried(script):
+    assert not any(name.startswith("cpu") for name in script.accelerators().values())
+    assert ("torch" in script.accelerators()) is torch.cuda.is_available()
 
 
 def test_the_page_says_that_there_is_no_record(generate, tmp_path):

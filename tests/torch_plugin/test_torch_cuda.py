@@ -8,14 +8,18 @@ from adprotocol import (
     cond,
     conformance,
     custom_derivative,
+    grad,
     host_function,
     non_differentiable,
     partition,
     value_and_grad,
     within_gradient,
 )
+from adprotocol.errors import UndecidableError
 
-pytestmark = pytest.mark.cuda
+# PyTorch's own, once a process, of set_sync_debug_mode.
+PROTOTYPE = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+pytestmark = [pytest.mark.cuda, PROTOTYPE]
 
 
 @pytest.fixture
@@ -86,6 +90,27 @@ def test_module_on_the_device_with_a_frozen_layer(x):
 def test_python_float_beside_tensors_of_the_device(x):
     _, gradient = value_and_grad(lambda m: (m["scale"] * m["x"]).sum())({"scale": 3.0, "x": x})
     assert (gradient["scale"].item(), gradient["x"].item()) == (2.0, 3.0)
+
+
+def test_a_gradient_penalty_while_an_older_graph_is_alive(x):
+    # The engine runs on a thread of the device, which numbers its nodes by itself.
+    module = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).cuda()
+
+    def penalty(m):
+        return (grad(lambda x: m(x).sum())(x) ** 2).sum()
+
+    def penalty_by_hand():
+        point = x.clone().requires_grad_()
+        return (torch.autograd.grad(module(point).sum(), point, create_graph=True)[0] ** 2).sum()
+
+    older = module(x)
+    for penalise in (penalty, lambda _: penalty_by_hand()):
+        _, gradients = value_and_grad(penalise)(module)
+        native = torch.autograd.grad(penalty_by_hand(), list(module.parameters()), allow_unused=True)
+        for found, want in zip(gradients.values(), native, strict=True):
+            assert torch.allclose(found, torch.zeros_like(found) if want is None else want)
+    with pytest.raises(UndecidableError, match="computed, before the call"):
+        value_and_grad(lambda m: m(x).sum() * older.sum())(module)
 
 
 @pytest.mark.slow
