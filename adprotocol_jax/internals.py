@@ -169,6 +169,11 @@ def is_tracer_of(trace: Any, value: Any) -> bool:
     return isinstance(value, jax.core.Tracer) and value._trace is trace  # noqa: SLF001
 
 
+def trace_of(tracer: Any) -> Any:
+    """Return the trace that a tracer belongs to."""
+    return tracer._trace  # noqa: SLF001
+
+
 def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
     """Change what a program that is being traced closes over; types stay.
 

@@ -31,6 +31,7 @@ _DIRECT = frozenset({"DirectAdjoint", "ForwardMode"})
 _RULES = {
     "_custom_linear_solve_jvp": "jax.lax.custom_linear_solve",
     "_root_jvp": "jax.lax.custom_root",
+    "CustomRoot.lin": "jax.lax.custom_root",  # since 0.11
     "fun_vjp_jax": "jax.export",
 }
 _TWICE = "runs for the value and again for the derivative, and the first run cannot see that a derivative follows"
@@ -40,6 +41,7 @@ _STORED = (
     "one and the gradient from the other"
 )
 _EXPORT_BOTH = "Export jax.value_and_grad of the function instead"
+_TRANSFORMATIONS = frozenset({"jvp", "linearize", "vjp"})
 # Packages whose frames lie between such a rule or solver and the rule of a question.
 _TRANSPARENT = frozenset({"adprotocol_jax", "contextlib", "equinox", "functools", "jax"})
 
@@ -53,15 +55,18 @@ def refuse_solver() -> None:
 
 def refuse_second_run() -> None:
     """Raise `UndecidableError` for a differentiated question that was answered for the value in an earlier run."""
-    name, frame = None, sys._getframe(1)  # noqa: SLF001
-    # A function of the user's in between differentiates in the program itself.
+    name, frame, is_around = None, sys._getframe(1), False  # noqa: SLF001
     while name is None and frame is not None:
-        module = frame.f_globals.get("__name__", "")
+        module, code = frame.f_globals.get("__name__", ""), frame.f_code
         package = module.partition(".")[0]
-        if package not in _TRANSPARENT or module in _MODULES:
-            name = _calling_solver() if package in _PACKAGES or module in _MODULES else None
+        if package in _PACKAGES or module in _MODULES:
+            name = _calling_solver()
             break
-        name, frame = _RULES.get(frame.f_code.co_name), frame.f_back  # type: ignore[assignment]
+        # A function of the user's around the transformation differentiates in the program itself.
+        if is_around and package not in _TRANSPARENT:
+            break
+        is_around = is_around or (module == "jax._src.api" and code.co_name in _TRANSFORMATIONS)
+        name, frame = _RULES.get(code.co_name) or _RULES.get(code.co_qualname), frame.f_back
     if name is not None:
         raise _refused(name)
 

@@ -72,16 +72,6 @@ def test_a_captured_graph_computes_again_what_the_hook_computes(hook, x):
     assert torch.allclose(result, hook(x.clone()))
 
 
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_an_operand_of_the_other_branch_stays_on_its_device(shape, x, never_synchronise):
-    here = torch.ones(shape, requires_grad=True)
-    x.requires_grad_()
-    result = cond(True, lambda x, y: x * 2, lambda x, y: y, x, here)
-    gradients = torch.autograd.grad(result.sum(), (x, here))
-    assert [gradient.device.type for gradient in gradients] == ["cuda", "cpu"]
-    assert gradients[1].tolist() == torch.zeros(shape).tolist()
-
-
 def test_a_module_with_a_frozen_part(x, never_synchronise):
     first, last = torch.nn.Linear(2, 3, device="cuda"), torch.nn.Linear(3, 1, device="cuda")
     module = torch.nn.Sequential(first, torch.nn.Tanh(), last)

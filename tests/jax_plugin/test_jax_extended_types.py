@@ -82,12 +82,22 @@ def test_a_value_of_a_high_level_type_is_refused():
         def lo_ty(self):
             return [hijax.ShapedArray((), jnp.dtype("float32"))]
 
-    class MakeBox(hijax.HiPrimitive):
-        def abstract_eval(self, _aval):
-            return BoxType(), set()
+    if hasattr(hijax, "HiPrimitive"):
+
+        class MakeBox(hijax.HiPrimitive):
+            def abstract_eval(self, _aval):
+                return BoxType(), set()
+
+        make = MakeBox("make_box").bind
+    else:  # JAX 0.11
+
+        class Make(hijax.HiPrim):
+            in_avals, out_aval, params = (hijax.ShapedArray((), jnp.dtype("float32")),), BoxType(), {}
+
+        make = Make()
 
     def f(x):
-        y = MakeBox("make_box").bind(x)
+        y = make(x)
         for hook in (within_gradient, non_differentiable, lambda y: prevent_gradient(y, "no")):
             with pytest.raises(UndecidableError, match=r"value of JAX that is no array \(.*Box.*Pass the arrays in it"):
                 hook(y)
