@@ -55,7 +55,8 @@ def refuse_solver() -> None:
 
 def refuse_second_run() -> None:
     """Raise `UndecidableError` for a differentiated question that was answered for the value in an earlier run."""
-    name, frame, is_around = None, sys._getframe(1), False  # noqa: SLF001
+    frame: Any = sys._getframe(1)  # noqa: SLF001
+    name, is_around = None, False
     while name is None and frame is not None:
         module, code = frame.f_globals.get("__name__", ""), frame.f_code
         package = module.partition(".")[0]
