@@ -11,6 +11,7 @@ from small import Plain, ToyHarness, made, ran, toy
 import adprotocol
 from adprotocol.conformance import BrokenBackend, Harness, UsageError, harness_of, run
 from adprotocol.conformance._run import backend as backends
+from adprotocol.errors import PluginError
 
 
 def fine(h):
@@ -98,17 +99,18 @@ def with_harness(hook):
     [
         (lambda device: 1 / 0, "the hook harness of the plugin 'toyad' raises ZeroDivisionError: division by zero"),
         (lambda device: sys.exit(0), "the hook harness of the plugin 'toyad' raises SystemExit: 0"),
-        (lambda device: None, "raises AttributeError: 'NoneType' object has no attribute 'name'"),
-        (lambda device: "toyad", "raises AttributeError: 'str' object has no attribute 'name'"),
+        (lambda device: None, "the hook harness of the plugin 'toyad' returned a NoneType, no adprotocol.conf"),
+        (lambda device: "toyad", "the hook harness of the plugin 'toyad' returned a str, no"),
     ],
 )
 def test_a_hook_harness_that_is_wrong_is_the_plugins_fault(hook, words):
     plugin = with_harness(hook)
     try:
-        with pytest.raises(BrokenBackend) as caught:
+        with pytest.raises(PluginError) as caught:
             run("toyad")
     finally:
         plugin.__exit__(None, None, None)
+    assert isinstance(caught.value, BrokenBackend)
     assert words in str(caught.value)
 
 

@@ -15,7 +15,7 @@ import adprotocol
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.release import installed
 from adprotocol.conformance.harness import Harness
-from adprotocol.errors import kind_of, one_line
+from adprotocol.errors import PluginError, kind_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ class UsageError(adprotocol.ADProtocolError, ValueError):
     """The suite was asked for a backend, harness, device or selection that does not exist."""
 
 
-class BrokenBackend(adprotocol.ADProtocolError, RuntimeError):  # noqa: N818
+class BrokenBackend(PluginError):  # noqa: N818
     """The plugin, its framework or the making of its harness fails."""
 
 
@@ -107,8 +107,10 @@ def find(name: str, device: str | None = None) -> Backend:
         raise UsageError(msg)
     with _broken(f"the hook harness of the plugin {name!r} raises"):
         harness = hook(device)
-        # Scenarios name the plugin by it; it differs from the framework's name if two plugins serve one framework.
-        harness.name = name
+    if not isinstance(harness, Harness):
+        raise BrokenBackend(f"the hook harness of the plugin {name!r} returned {kind_of(harness)}, no {_CLASS}")
+    # Scenarios name the plugin by it; it differs from the framework's name if two plugins serve one framework.
+    harness.name = name
     return around(harness, expression=expression_of(name, device))
 
 
