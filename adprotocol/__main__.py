@@ -62,6 +62,7 @@ def _main(argv: list[str] | None) -> int:
         info.write_json(facts, sys.stdout)
     else:
         info.write_text(facts, sys.stdout, verbose=arguments.verbose)
+        sys.stdout.write(f"next: {doctor.next_step(facts, REGISTRY)}\n")
     return 0
 
 

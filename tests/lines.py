@@ -84,8 +84,8 @@ BUDGETS = (
     Budget(
         "command line and demo",
         450,
-        470,
-        "Ctrl-C and a reader that goes away 11, one remedy for each finding of doctor 6",
+        477,
+        "Ctrl-C and a reader that goes away 11, one remedy for each finding of doctor 6; what to do next, in info, 9",
     ),
     Budget(
         "conformance without scenarios",

@@ -44,6 +44,16 @@ def main(plugins: Registry, stream: TextIO) -> int:
     return 1 if problems else 0
 
 
+def next_step(info: Info, plugins: Registry) -> str:
+    """Return what to do about the facts that `info` shows."""
+    problems = sum(bool(check.remedy) for check in diagnose(info, plugins))
+    if problems:
+        return f"python -m adprotocol doctor  (a remedy for {problems} problem{'s' * (problems > 1)})"
+    if all(entry.state == states.NOT_INSTALLED for entry in info.entries):
+        return f"{PIP} install 'adprotocol[jax]'  (or torch, or autograd; NumPy needs no plugin)"
+    return "python -m adprotocol demo  (one model under each framework)"
+
+
 def diagnose(info: Info, plugins: Registry) -> Iterator[Check]:
     """Yield every check on this installation of adprotocol and its plugins."""
     try:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -251,6 +252,23 @@ def test_a_framework_whose_import_fails(site):
     assert status == 1
     assert "fakefw is installed, but import fakefw raises OSError" in problems[0]
     assert "--force-reinstall fakefw" in remedies[0]
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ({}, "demo  (one model under each framework)"),
+        ({"framework": None}, "pip install 'adprotocol[jax]'  (or torch, or autograd; NumPy needs no plugin)"),
+        ({"source": "1 / 0"}, "doctor  (a remedy for 1 problem)"),
+    ],
+    ids=["healthy", "bare", "broken"],
+)
+def test_info_fits_a_screen_and_says_what_to_do_next(site, made, words):
+    made = made.copy()
+    site.plugin(*([made.pop("source")] if "source" in made else []), **made)
+    lines = site.python("-c", ALONE, "info", block="").stdout.splitlines()
+    assert len(lines) <= 24
+    assert re.fullmatch(rf"next: python -m (adprotocol )?{re.escape(words)}", lines[-1])
 
 
 def test_a_framework_that_is_not_installed_is_no_problem(site):
