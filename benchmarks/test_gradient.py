@@ -46,14 +46,14 @@ def tensors(count):
 
 CASES = {
     "one tensor": (squares, by_hand.of_tensor, lambda: (torch.ones(8),), 1.3),
-    "dict of 10": (squares_of_values, by_hand.of_dict, lambda: (tensors(10),), 1.4),
-    "three-layer module": (mean_square, by_hand.of_module, lambda: (mlp(), torch.ones(4, 8)), 1.6),
-    "dict of 1,000": (squares_of_values, by_hand.of_dict, lambda: (tensors(1000),), 1.2),
+    "dict of 10": (squares_of_values, by_hand.of_dict, lambda: (tensors(10),), 1.3),
+    "three-layer module": (mean_square, by_hand.of_module, lambda: (mlp(), torch.ones(4, 8)), 1.4),
+    "dict of 1,000": (squares_of_values, by_hand.of_dict, lambda: (tensors(1000),), 1.15),
     "module of 1,000 parameters": (
         parameters_of,
         by_hand.of_module,
         lambda: (torch.nn.ParameterDict(tensors(1000)),),
-        1.25,
+        1.15,
     ),
 }
 

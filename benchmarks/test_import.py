@@ -10,7 +10,7 @@ from collections import defaultdict
 from row import Row, duration
 
 ROUNDS = 31
-TARGET = 0.015
+TARGET = 0.012
 LISTED = 6
 
 
