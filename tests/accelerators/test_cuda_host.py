@@ -6,9 +6,7 @@ import torch
 
 from adprotocol import cond, partition, value_and_grad
 
-# PyTorch's own, once a process, of set_sync_debug_mode.
-PROTOTYPE = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-pytestmark = [pytest.mark.cuda, PROTOTYPE]
+pytestmark = pytest.mark.cuda
 hook = pytest.mark.parametrize("hook", every_hook.HOOKS, ids=lambda hook: hook.__name__)
 
 
@@ -70,6 +68,16 @@ def test_a_captured_graph_computes_again_what_the_hook_computes(hook, x):
     graph.replay()
     torch.cuda.synchronize()
     assert torch.allclose(result, hook(x.clone()))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_an_operand_of_the_other_branch_stays_on_its_device(shape, x, never_synchronise):
+    here = torch.ones(shape, requires_grad=True)
+    x.requires_grad_()
+    result = cond(True, lambda x, y: x * 2, lambda x, y: y, x, here)
+    gradient, unused = torch.autograd.grad(result.sum(), (x, here), allow_unused=True)
+    assert (result.device.type, gradient.device.type, here.device.type) == ("cuda", "cuda", "cpu")
+    assert unused is None  # as for any argument that a function does not use
 
 
 def test_a_module_with_a_frozen_part(x, never_synchronise):

@@ -17,9 +17,7 @@ from adprotocol import (
 )
 from adprotocol.errors import UndecidableError
 
-# PyTorch's own, once a process, of set_sync_debug_mode.
-PROTOTYPE = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-pytestmark = [pytest.mark.cuda, PROTOTYPE]
+pytestmark = pytest.mark.cuda
 
 
 @pytest.fixture
