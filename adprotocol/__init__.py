@@ -6,8 +6,6 @@ way. A library depends on this package alone; JAX, PyTorch and autograd answer
 through plugins, which are loaded when their framework is in use.
 """
 
-from importlib import import_module
-
 __version__ = "0.1.0"
 
 __all__ = [
@@ -37,10 +35,13 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Import what is used: all of it takes 30 ms, which a program that only imports a library need not spend."""
     if name in __all__:
-        public = import_module("adprotocol._public")
+        import adprotocol._public as public  # noqa: PLC0415
+
         globals().update({each: getattr(public, each) for each in __all__})
         return globals()[name]
     if not name.startswith("_"):
+        from importlib import import_module  # noqa: PLC0415
+
         try:
             return import_module(f"adprotocol.{name}")
         except ModuleNotFoundError as error:

@@ -18,7 +18,6 @@ others.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE
@@ -29,14 +28,16 @@ from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
 from adprotocol._trees import declaration, fields, held, node, traversal
 from adprotocol._trees.treespec import build
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeVar
 
     from adprotocol._dispatch.binding import Binding
 
-F = TypeVar("F", bound="Callable[..., Any]")
+    F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_while_tracing(function: F) -> F:

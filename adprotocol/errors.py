@@ -7,7 +7,7 @@ given, who refused it, and what to do instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from adprotocol._typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

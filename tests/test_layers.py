@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 # From the bottom up. The members of one layer do not import each other.
 CORE = (
+    {"_typing"},
     {"errors", "view", "tree_library", "typing"},
     {"divergence"},
     {"hookspecs"},

@@ -7,11 +7,10 @@ one for each kind of value that belongs to no framework
 
 from __future__ import annotations
 
-import enum
 import functools
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.dtype import is_inexact
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ADProtocolError, PluginError, kind_of, one_line, shown
 
 if TYPE_CHECKING:
@@ -25,26 +24,20 @@ if TYPE_CHECKING:
     Unflatten = Callable[[Any, Any], Any]
 
 
-class Kind(enum.Enum):
-    """What a value is to the library, as far as its type shows."""
+# What a value is to the library, as far as its type shows: the kinds of no framework, and those of one. Names, not an
+# enum: its import costs 4 ms, and an attribute of it 70 ns for every value of a call, a global 10 (CPython 3.11).
+PLAIN = "PLAIN"  # a number, string or other value that holds nothing
+NUMPY = "NUMPY"  # a NumPy array
+CONTAINER = "CONTAINER"  # a node of the traversal
+FUNCTION = "FUNCTION"
+CLASS = "CLASS"
+LABEL = "LABEL"  # a NonDifferentiable
+OPAQUE = "OPAQUE"  # an object of an unknown class
 
-    # Of no framework.
-    PLAIN = "a number, string or other value that holds nothing"
-    NUMPY = "a NumPy array"
-    CONTAINER = "a node of the traversal"
-    FUNCTION = "a function"
-    CLASS = "a class"
-    LABEL = "a NonDifferentiable label"
-    OPAQUE = "an object of an unknown class"
-    # Of a framework.
-    ARRAY = "an array, tracer or box"
-    CONSTANT = "an array that never carries a derivative"
-    VIEWED = "an array that is also a container, such as the box of a dict"
-    OBJECT = "an object that is not an array and has a view, such as a module"
-
-
-# A global name costs 10 ns where an attribute of the enum costs 70 (CPython 3.11), for every value of a call.
-PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, OPAQUE, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
+ARRAY = "ARRAY"  # an array, tracer or box
+CONSTANT = "CONSTANT"  # an array that never carries a derivative
+VIEWED = "VIEWED"  # an array that is also a container, such as the box of a dict
+OBJECT = "OBJECT"  # an object that is not an array and has a view, such as a module
 
 
 class Unset:
@@ -100,7 +93,7 @@ class Binding:
     that a compiler that traces Python can follow the lookup.
     """
 
-    kind: Kind
+    kind: str
     framework: str | None
     name: str
     within_gradient: Callable[[Any], Any]
@@ -126,10 +119,10 @@ class Binding:
 
     __slots__ = tuple(__annotations__)
 
-    def __init__(self, kind: Kind, framework: str | None = None, part: str = "", **given: Any) -> None:
+    def __init__(self, kind: str, framework: str | None = None, part: str = "", **given: Any) -> None:
         self.kind = kind
         self.framework = framework
-        self.name = part or kind.name if framework is None else f"{kind.name} {framework}{part}"
+        self.name = part or kind if framework is None else f"{kind} {framework}{part}"
         for slot, value in (_DEFAULTS | given).items():
             setattr(self, slot, value)
 
@@ -193,7 +186,7 @@ def call_hook(framework: str | None, hook: str, function: Callable[..., Any], *a
 
 def of_framework(
     name: str, hooks: Mapping[str, Callable[..., Any]], views: Mapping[type, Callable[[Any], View]]
-) -> dict[tuple[Kind, type | None], Binding]:
+) -> dict[tuple[str, type | None], Binding]:
     """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
     asked: dict[str, Any] = {"trainable": trainable_by_dtype}
     asked |= {hook: function for hook, function in hooks.items() if hook in _DEFAULTS}
@@ -201,7 +194,7 @@ def of_framework(
         if hook in asked:
             asked[hook] = functools.partial(call_hook, name, hook, asked[hook])
     given = {hook: function for hook, function in asked.items() if hook not in _OF_TRACKED}
-    found: dict[tuple[Kind, type | None], Binding] = {
+    found: dict[tuple[str, type | None], Binding] = {
         (ARRAY, None): Binding(ARRAY, name, **asked),
         (CONSTANT, None): Binding(CONSTANT, name, **given),
     }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import of_framework
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pluggy
 
-    from adprotocol._dispatch.binding import Binding, Kind
+    from adprotocol._dispatch.binding import Binding
     from adprotocol.divergence import Divergence
     from adprotocol.tree_library import TreeLibrary
 
@@ -56,7 +56,7 @@ class Plugin:
         # The methods by which the framework's functions accept a label.
         self.label_methods: Mapping[str, Any] = {}
         # By kind, and for a kind with a view by the viewed type.
-        self.bindings: dict[tuple[Kind, type | None], Binding] = {}
+        self.bindings: dict[tuple[str, type | None], Binding] = {}
 
     def load(self, checks: Iterable[Callable[[Plugin], None]]) -> None:
         """Import the plugin and check it, unless its framework is too old; any exception makes it fail, alone."""

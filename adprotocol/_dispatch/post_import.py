@@ -13,8 +13,9 @@ No lock is held while a module is looked for, executed or announced.
 from __future__ import annotations
 
 import sys
-import threading
-from typing import TYPE_CHECKING, Any
+from _thread import allocate_lock  # as in `registry`
+
+from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _PENDING: dict[str, Callable[[str], None]] = {}
-_LOCK = threading.Lock()
+_LOCK = allocate_lock()
 
 
 class PostImportFinder:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from typing import TYPE_CHECKING
+from _thread import RLock  # `threading` takes 0.8 ms to import
 
 from adprotocol._dispatch.plugin import ACTIVE, BLOCKED, FAILED, NOT_INSTALLED, UNSETTLED, WAITING, Plugin
 from adprotocol._dispatch.post_import import call_after_import
+from adprotocol._typing import TYPE_CHECKING
 from adprotocol.errors import PluginError, full_name
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ GROUP = "adprotocol"
 NUMPY_GROUP = "adprotocol.numpy"
 BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
 
-LOCK = threading.RLock()
+LOCK = RLock()
 
 
 class Registry:

@@ -13,10 +13,9 @@ unknown class is never entered, because it may be registered later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, PLAIN, VIEWED, Binding, Kind, wrong_result
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, PLAIN, VIEWED, Binding, wrong_result
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError, full_name, with_article
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def resolve(cls: type) -> str:
 
 def plugin_binding(name: str) -> Binding:
     """Return the binding for the arrays of an active plugin."""
-    return getattr(BINDINGS, f"{ARRAY.name} {name}")  # type: ignore[no-any-return]
+    return getattr(BINDINGS, f"{ARRAY} {name}")  # type: ignore[no-any-return]
 
 
 def lookup(cls: type) -> Binding:
@@ -120,7 +119,7 @@ def _resolve(cls: type) -> Binding:
     return BINDINGS.recognise(cls)
 
 
-def _viewed(cls: type, plugin: registry.Plugin, kind: Kind) -> Binding | None:
+def _viewed(cls: type, plugin: registry.Plugin, kind: str) -> Binding | None:
     """Return the binding of a plugin with the view for `cls`, if it has one."""
     nearest = registry.nearest_base(cls, [base for binding, base in plugin.bindings if binding is kind and base])
     return None if nearest is None else plugin.bindings[kind, nearest[1]]

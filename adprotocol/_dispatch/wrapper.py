@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+
+from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,10 @@ def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., 
     """
     for name in functools.WRAPPER_ASSIGNMENTS:
         # A callable object may define these names with values that a function rejects.
-        with contextlib.suppress(AttributeError, TypeError):
+        try:  # noqa: SIM105  (as in `dtype`)
             setattr(wrapper, name, getattr(fun, name))
+        except (AttributeError, TypeError):
+            pass
     # The attributes of a callable object are its own state.
     attributes = vars(fun) if isinstance(fun, types.FunctionType) else {}
     if not any(name.startswith(tuple(COMPILER_MARKS)) for name in attributes):

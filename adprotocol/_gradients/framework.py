@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.table import plugin_binding
 from adprotocol._trees.held import held
 from adprotocol._trees.traversal import sole_framework
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BackendError, MixedFrameworksError, PluginError, nearest
 
 if TYPE_CHECKING:

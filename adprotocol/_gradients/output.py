@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.binding import NUMPY
 from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import lookup
@@ -11,6 +9,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import tree_map
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import MixedFrameworksError, OutputError, kind_of, shown
 
 if TYPE_CHECKING:

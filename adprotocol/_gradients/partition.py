@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select, select_once
 from adprotocol._trees.merge import NotMergedError, merge
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import TreeError, kind_of, quoted
 
 if TYPE_CHECKING:

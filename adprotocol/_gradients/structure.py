@@ -13,13 +13,12 @@ have the container of the view, and the function gets the object.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.binding import OPAQUE, call_hook
 from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, treespec
 from adprotocol._trees.held import check_opaque
 from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import TreeError
 
 if TYPE_CHECKING:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
 from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients.structure import Structure
 from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 
 def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> T:

@@ -15,14 +15,13 @@ over the rest: a frozen leaf is a constant from the start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.binding import OPAQUE, wrong_result
 from adprotocol._dispatch.table import BINDINGS
 from adprotocol._dispatch.wrapper import leave_out, wrap
 from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select, select_once
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, NothingTrainableError, kind_of, shown
 
 if TYPE_CHECKING:

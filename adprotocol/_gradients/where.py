@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import is_container, tree_flatten
 from adprotocol._trees.treespec import count_leaves, difference, text, treespecs_equal
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import SelectionError, kind_of, nearest, quoted, shown
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._hooks.branches import ArrayType, Branches, sizes
 from adprotocol._hooks.non_differentiable import constant_tree
+from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,9 @@ array, are compared and put back here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.dtype import dtype_name, holds
 from adprotocol._hooks.result import common_structure, flatten_result, same, show_result, unflatten_result
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BranchMismatchError
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import itertools
 import sys
 import types
 from functools import lru_cache, partial
-from typing import Any
 
 from adprotocol._dispatch.binding import (
     CLASS,
@@ -33,6 +32,7 @@ from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
 from adprotocol._trees.held import check_held, expand, holds_objects, plain_array
 from adprotocol._trees.traversal import tree_leaves
+from adprotocol._typing import Any
 
 PLAIN_TYPES = (
     bool, int, float, complex, str, bytes, bytearray, memoryview, range, slice, type(None), type(...),
@@ -155,11 +155,11 @@ def elements(array: Any) -> list[Any] | None:
     return plain_array(array).reshape(-1).tolist() if holds_objects(array) else None
 
 
-def _labelled(label: NonDifferentiable[Any]) -> list[Any]:
+def _labelled(label: NonDifferentiable) -> list[Any]:
     return tree_leaves((label.held,))
 
 
-def _constant_label(label: NonDifferentiable[Any]) -> NonDifferentiable[Any]:
+def _constant_label(label: NonDifferentiable) -> NonDifferentiable:
     """Make the value in a label constant now, and keep the label."""
     return NonDifferentiable(label.value)
 

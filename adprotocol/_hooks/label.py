@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+import types
 
 from adprotocol._dispatch.registry import REGISTRY, load_plugins
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._trees.registration import LABELS
+from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-T = TypeVar("T")
+    from typing import ClassVar
 
 
 def unlabelled(tree: Any) -> Any:
@@ -67,7 +67,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class NonDifferentiable(Generic[T]):
+class NonDifferentiable:
     """Label one field of a structure as constant; the class that owns the field need not know.
 
     >>> from adprotocol import NonDifferentiable
@@ -92,15 +92,18 @@ class NonDifferentiable(Generic[T]):
     __slots__ = ("held",)
     __array_priority__ = 1000  # NumPy leaves binary operators to the label
 
-    def __init__(self, value: T) -> None:
+    __class_getitem__: Any = classmethod(types.GenericAlias)  # for annotations
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # comparison is elementwise
+
+    def __init__(self, value: Any) -> None:
         # The frameworks in use must know the label before it reaches one of their pytrees.
         load_plugins()
         self.held: Any = value.held if isinstance(value, NonDifferentiable) else value
 
     @property
-    def value(self) -> T:
+    def value(self) -> Any:
         """Return the value held, constant for every AD mode."""
-        return constant_tree(self.held)  # type: ignore[no-any-return]
+        return constant_tree(self.held)
 
     def __repr__(self) -> str:
         return f"NonDifferentiable({self.held!r})"
@@ -139,16 +142,14 @@ class NonDifferentiable(Generic[T]):
     def __array_function__(self, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         return func(*unlabelled(args), **unlabelled(kwargs))
 
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # comparison is elementwise
-
 
 def _add_method(method: str, function: Callable[..., Any]) -> None:
     """Let Python apply a function to the value in a label, on either side of a binary operator."""
 
-    def direct(self: NonDifferentiable[Any], *others: Any) -> Any:
+    def direct(self: NonDifferentiable, *others: Any) -> Any:
         return function(self.value, *unlabelled(others))
 
-    def reflected(self: NonDifferentiable[Any], other: Any) -> Any:
+    def reflected(self: NonDifferentiable, other: Any) -> Any:
         return function(other, self.value)
 
     setattr(NonDifferentiable, f"__{method}__", direct)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
 from adprotocol._dispatch.table import array_from, lookup
@@ -12,12 +11,14 @@ from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import check_opaque, holds_objects, plain_array, search
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import NotConstantError, OpaqueValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 # For an object that has a view, and so a way to be frozen.
 FREEZE = (

@@ -6,8 +6,6 @@ an operation into the program that passes the value on and has no derivative.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
 from adprotocol._dispatch.binding import NUMPY, OBJECT
 from adprotocol._dispatch.table import array_from, lookup
 from adprotocol._hooks.non_differentiable import object_array
@@ -15,12 +13,15 @@ from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import is_container, tree_flatten, tree_unflatten
 from adprotocol._trees.treespec import paths
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, GradientPreventedError, PluginError, kind_of
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from adprotocol._dispatch.binding import Binding
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 
 def prevent_gradient(value: T, /, message: str) -> T:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.binding import LABEL, VIEWED
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import Flattened, binding_for
 from adprotocol._trees.treespec import build, same_constant, same_node
+from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

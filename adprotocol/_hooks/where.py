@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import BINDINGS, lookup
@@ -12,6 +10,7 @@ from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches, sizes
 from adprotocol._hooks.cond import branch_error, cond, predicate
 from adprotocol._hooks.result import flatten_result, unflatten_result
 from adprotocol._trees.traversal import sole_framework
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import PluginError
 
 if TYPE_CHECKING:

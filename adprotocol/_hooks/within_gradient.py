@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.binding import LABEL, NUMPY, OPAQUE, UNSET, always_false, wrong_result
 from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees.held import check_opaque, expand, holds_objects
 from adprotocol._trees.traversal import leaves_by_class, tree_leaves
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import NoValuesError, OpaqueValueError, UndecidableError
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, FUNCTION, VIEWED
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import search
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError
 
 if TYPE_CHECKING:

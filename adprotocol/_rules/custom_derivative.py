@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN, wrong_result
 from adprotocol._dispatch.table import BINDINGS, TABLE, install, lookup
@@ -17,6 +16,7 @@ from adprotocol._rules.rule import DerivativeRule, RuleFunctions
 from adprotocol._rules.signature import by_position, completed, keyword_defaults, takes_arguments
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError, kind_of
 
 if TYPE_CHECKING:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import NUMPY, PLAIN, wrong_result
 from adprotocol._dispatch.dtype import dtype_name, is_inexact
@@ -15,6 +13,7 @@ from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.check import is_complex
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, count_leaves, treespecs_equal
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import PluginError, RuleError, kind_of
 
 if TYPE_CHECKING:
@@ -266,7 +265,9 @@ def numpy_dtype(dtype: Any) -> Any:
     if name != "bfloat16":
         return np.dtype(name)
     try:
-        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        from importlib import import_module  # noqa: PLC0415  (0.5 ms; not at import)
+
+        return np.dtype(import_module("ml_dtypes").bfloat16)
     except ImportError as error:
         msg = (
             "a host function was given an array of bfloat16, which NumPy has from the package ml_dtypes alone; install "

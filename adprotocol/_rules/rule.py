@@ -6,8 +6,6 @@ gradients and checks; the plugin of its framework's arrays.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import lookup
@@ -19,6 +17,7 @@ from adprotocol._rules.host_function import HostFunction, Wrapper, on_host
 from adprotocol._rules.signature import reads
 from adprotocol._trees.held import check_held, check_opaque, search
 from adprotocol._trees.treespec import count_leaves
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError, full_kind_of, kind_of
 
 if TYPE_CHECKING:

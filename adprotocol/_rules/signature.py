@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+
+from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import inspect

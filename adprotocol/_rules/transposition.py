@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
 
 from adprotocol._dispatch.dtype import dtype_name
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Protocol
 
     class Rule(Protocol):
         """An `adprotocol.extend.DerivativeRule`, or what a plugin makes of it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._trees.fields import DECLARATION, field_names, fields_of, has_fields
 from adprotocol._trees.node import BUILT_IN
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import DeclarationError, kind_of, nearest
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import TYPE_CHECKING, Any
 
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import DeclarationError, with_article
 
 if TYPE_CHECKING:

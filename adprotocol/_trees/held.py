@@ -13,12 +13,12 @@ import types
 from collections import deque
 from collections.abc import Mapping, ValuesView
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import FUNCTION, LABEL, NUMPY, OPAQUE
 from adprotocol._dispatch.table import BINDINGS, lookup, unclaimed
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol._trees.treespec import paths
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import OpaqueValueError, UnclaimedTypeError, full_kind_of, with_article
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from adprotocol._trees.traversal import DEEPEST, binding_for, too_deep
 from adprotocol._trees.treespec import same_node
+from adprotocol._typing import Any
 
 
 class NotMergedError(Exception):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, defaultdict, deque
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol._dispatch.table import TABLE
 from adprotocol._trees.fields import by_fields, has_fields, holds_attributes_alone, is_enum
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import shown
 
 if TYPE_CHECKING:

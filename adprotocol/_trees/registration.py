@@ -9,18 +9,16 @@ framework imported later, when their import ends.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from adprotocol._dispatch.post_import import call_after_import
 from adprotocol._dispatch.registry import LOCK, REGISTRY, Plugin
 from adprotocol._trees import fields as by_name
 from adprotocol._trees import node
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-C = TypeVar("C", bound=type)
+    from collections.abc import Iterable
 
 # The label, for optree alone: each plugin registers it with its framework's trees.
 LABELS: dict[type, node.Functions] = {}
@@ -29,10 +27,6 @@ LABELS: dict[type, node.Functions] = {}
 _STATIC: dict[type, frozenset[str]] = {}
 
 
-@overload
-def register_structure(cls: C, static: Iterable[str] = ()) -> C: ...
-@overload
-def register_structure(cls: None = None, static: Iterable[str] = ()) -> Callable[[C], C]: ...
 def register_structure(cls: Any = None, static: Iterable[str] = ()) -> Any:
     """Make a class a node of every framework's own trees, those of frameworks imported later included.
 

@@ -8,12 +8,12 @@ The binding of a class has the functions that flatten and rebuild its instances
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ADProtocolError, TreeError
 from adprotocol.view import View
 

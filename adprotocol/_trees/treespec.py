@@ -9,9 +9,9 @@ stands for an object that is shown as a container, its one child.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.table import lookup
+from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import nearest, quoted, shown, with_article
 from adprotocol.view import View
 
