@@ -24,14 +24,14 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
 - `held`, `search`: what an object holds in its attributes and closures, and everything that it reaches.
 - `attribute_names`: the names in the ``__dict__`` of an instance, which such a compiler may have to be told.
-- `leaves_of_each`, `identities_of`: `tree_leaves`, and the hook `identity` for the leaves of a structure, which such a
-  compiler may answer at once.
+- `leaves_of_each`, `flags_of`, `flags_of_each`, `identities_of`, `answer_at_once`: `tree_leaves`, the hooks `trainable`
+  and `identity` for the leaves of a structure, and a question, which such a compiler may answer for all values at once.
 """
 
 import adprotocol._public  # noqa: F401  (the bindings and marks)
-from adprotocol._dynamo import run_while_tracing, trace_instead
+from adprotocol._dynamo import answer_at_once, run_while_tracing, trace_instead
 from adprotocol._gradients.output import check_output, combine_aux, map_aux, partition_aux
-from adprotocol._gradients.structure import identities_of
+from adprotocol._gradients.structure import flags_of, flags_of_each, identities_of
 from adprotocol._hooks.branches import Branches
 from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
@@ -58,12 +58,15 @@ __all__ = [
     "Outline",
     "TreeLibrary",
     "View",
+    "answer_at_once",
     "attribute_names",
     "check_output",
     "check_transpose",
     "combine_aux",
     "constant_tree",
     "declares",
+    "flags_of",
+    "flags_of_each",
     "gradient_prevented",
     "held",
     "hidden_error",

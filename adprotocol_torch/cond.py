@@ -38,7 +38,10 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 def _run_traced(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     dynamo.install()
-    return _connected(fun(*operands), operands, dynamo.ask_fake)
+    result = fun(*operands)
+    is_tracked = dynamo.any_fake((result,))
+    is_plain = is_tracked is False and dynamo.any_fake(operands) is False and not dynamo.inside_transform()
+    return result if is_tracked or is_plain else _connected(result, operands, dynamo.ask_fake)
 
 
 # Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.

@@ -17,7 +17,10 @@ import torch
 import adprotocol
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import (
+    answer_at_once,
     attribute_names,
+    flags_of,
+    flags_of_each,
     identities_of,
     leaves_of_each,
     run_while_tracing,
@@ -27,7 +30,7 @@ from adprotocol.extend import (
 from adprotocol_torch import attributes, checkpoints, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
-from adprotocol_torch.tensors import remedy
+from adprotocol_torch.tensors import is_laid_out, remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,8 +63,10 @@ def mark() -> None:
     """Let Dynamo trace functions of this module in place of the eager ones."""
     trace_instead(within_gradient)(tracking.within_gradient)
     trace_instead(any_within_gradient)(tracking.any_within_gradient)
+    trace_instead(known_answer)(answer_at_once)
     trace_instead(names_of)(attribute_names)
     trace_instead(leaves_in_graph)(tree_leaves)
+    trace_instead(flags_in_graph)(flags_of)
     trace_instead(identities_in_graph)(identities_of)
     trace_instead(tensor_names_in_graph)(attributes.tensor_names)
     trace_instead(custom_rule)(eager_rule)
@@ -74,7 +79,24 @@ def mark() -> None:
 def within_gradient(value: torch.Tensor) -> bool:
     """Answer `within_gradient` in a function that Dynamo traces."""
     install()
-    answer = ask_fake(value)
+    return _answer(ask_fake(value))
+
+
+@internals.skip
+def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
+    """Answer for several tensors in a function that Dynamo traces."""
+    install()
+    return _answer(any_fake(tuple(values)))
+
+
+def known_answer(values: tuple[Any, ...]) -> bool | None:
+    """Answer for tensors and constants in lists, tuples and dicts; None if there is anything else."""
+    install()
+    answer = any_fake(values)
+    return None if answer is None else _answer(answer)
+
+
+def _answer(answer: Any) -> bool:
     if answer == "batched":
         raise _asked_inside(
             "torch.func.vmap; the compiled graph cannot tell a batch that is tracked from one that is not",
@@ -85,22 +107,10 @@ def within_gradient(value: torch.Tensor) -> bool:
             "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones",
             "dual-level-around-compiled",
         )
-    return True if answer else _untracked()
-
-
-@internals.skip
-def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
-    """Answer for several tensors in a function that Dynamo traces."""
-    install()
-    first = first_tracked(values)
-    return _untracked() if first is None else within_gradient(values[first])
-
-
-def _untracked() -> bool:
-    """Answer False, with a guard: the graph must not serve the first pass of a reentrant checkpoint."""
-    if checkpoints.FIRST_PASSES.any:
+    # With a guard on it: the graph must not serve the first pass of a reentrant checkpoint.
+    if not answer and checkpoints.FIRST_PASSES.any:
         checkpoints.refuse_first_pass()
-    return False
+    return bool(answer)
 
 
 def _asked_inside(what: str, divergence: str) -> UndecidableError:
@@ -126,9 +136,9 @@ def ask_fake(value: torch.Tensor) -> bool | str:
 
 @_answered
 @internals.skip
-def first_tracked(values: Sequence[torch.Tensor]) -> int | None:
-    """Return the position of the first tensor for which `ask_fake` has an answer other than False."""
-    return next((i for i, value in enumerate(values) if tracking.within_gradient(value)), None)
+def any_fake(values: tuple[Any, ...]) -> bool | str | None:
+    """Return `ask_fake` for all tensors in some values; None if these hold anything that Dynamo has to trace."""
+    return any(tracking.within_gradient(value) for value in values)
 
 
 def leaves_in_graph(values: tuple[Any, ...]) -> list[Any]:
@@ -141,6 +151,21 @@ def leaves_in_graph(values: tuple[Any, ...]) -> list[Any]:
 @_answered
 def built_in_leaves(values: tuple[Any, ...]) -> list[Any] | None:
     """Return the tensors and constants in lists, tuples and dicts; None if there is anything else."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+def flags_in_graph(leaves: Sequence[Any], mask: Sequence[bool], bindings: Any) -> list[bool | None]:
+    """Return which leaves take gradients; of ordinary tensors without tracing."""
+    install()
+    flags = fake_flags(leaves)
+    if flags is None:
+        return flags_of_each(leaves, mask, bindings)
+    return [flag if wanted else None for flag, wanted in zip(flags, mask, strict=True)]
+
+
+@_answered
+def fake_flags(leaves: Sequence[Any]) -> list[bool | None] | None:
+    """Return which tensors take gradients by their dtype; None if there is anything else among them."""
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
@@ -224,6 +249,12 @@ def keep(key: str, value: Any, variable: Any = None) -> None:
 def kept(key: str, *, in_graph: bool = False) -> Any:
     """Return what a branch returned besides tensors, and keep it no longer."""
     return _KEPT.pop(key)[in_graph]
+
+
+@_answered
+def laid_otherwise(gradients: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[int]:
+    """Return the positions of the gradients that do not lie in memory as their leaves do."""
+    return [i for i, pair in enumerate(zip(gradients, leaves, strict=True)) if not is_laid_out(*pair)]
 
 
 @_answered

@@ -24,12 +24,15 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from adprotocol.extend import tree_structure
 from adprotocol_torch import attributes, internals, tracking
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
+from adprotocol_torch.parameters import trainable
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _CONSTANTS = (bool, int, float, complex, str, type(None))
+# No subclass, which may be another plugin's, and no array of NumPy.
+_ASKED = (*_CONSTANTS, torch.Tensor, torch.nn.Parameter)
 
 
 def register(functions: Iterable[Callable[..., Any]]) -> None:
@@ -48,31 +51,36 @@ def _fakes(items: Any) -> list[Any]:
     return [node.meta["example_value"] for node in _nodes(items)]
 
 
+def any_fake(_self: Any, tx: Any, values: Any) -> Any:
+    """Answer for one leaf after the other."""
+    found: list[Any] = []
+    if not all(_descend(tx, value, found) for value in values.unpack_var_sequence(tx)):
+        return ConstantVariable.create(None)
+    if not all(leaf.python_type() in _ASKED for leaf in found):
+        return ConstantVariable.create(None)
+    answers = (_ask_fake(tx, leaf) for leaf in found if _is_tensor(leaf))
+    return ConstantVariable.create(next((answer for answer in answers if answer is not False), False))
+
+
 def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     """Answer for the fake tensor, or say why there is no answer."""
+    return ConstantVariable.create(_ask_fake(tx, value))
+
+
+def _ask_fake(tx: Any, value: Any) -> bool | str:
     # The dual level around the compiled function can be guarded. The dual part of
     # an input cannot, and the fake tensor does not have it.
     internals.guard_dual_level()
     if tx.output.dual_level >= 0:
-        return ConstantVariable.create("dual")
+        return "dual"
     # Nor are the levels below the batch of an input, and no guard compares them.
     if any(layer.key() == internals.Transform.Vmap for layer in tx.output.functorch_layers):
-        return ConstantVariable.create("batched")
-    return ConstantVariable.create(tracking.within_gradient(_fake(value)))
+        return "batched"
+    return tracking.within_gradient(_fake(value))
 
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value.realize() if isinstance(value, LazyVariableTracker) else value, TensorVariable)
-
-
-def first_tracked(self: Any, tx: Any, values: Any) -> Any:
-    """Answer `ask_fake` for one after the other."""
-    asked = enumerate(values.unpack_var_sequence(tx))
-    return SourcelessBuilder.create(tx, next((i for i, value in asked if _has_answer(self, tx, value)), None))
-
-
-def _has_answer(self: Any, tx: Any, value: Any) -> bool:
-    return ask_fake(self, tx, value).as_python_constant() is not False
 
 
 def _fake(value: Any) -> Any:
@@ -107,6 +115,18 @@ def _descend(tx: Any, value: Any, found: list[Any]) -> bool:
             value.call_method(tx, "__getitem__", [keys[key]], {}) for key in tree_structure(dict.fromkeys(keys))[2]
         ]
     return all(_descend(tx, child, found) for child in children)
+
+
+def fake_flags(_self: Any, tx: Any, leaves: Any) -> Any:
+    """Answer by the fake tensors; what may be a parameter or a buffer is traced."""
+    items = leaves.unpack_var_sequence(tx)
+    if not all(leaf.python_type() is torch.Tensor and not _has(tx, leaf, "_is_buffer") for leaf in items):
+        return ConstantVariable.create(None)
+    return SourcelessBuilder.create(tx, [trainable(_fake(leaf)) for leaf in items])
+
+
+def _has(tx: Any, value: Any, name: str) -> bool:
+    return value.call_obj_hasattr(tx, name).as_python_constant()  # type: ignore[no-any-return]
 
 
 def held_names(_self: Any, tx: Any, value: Any) -> Any:
@@ -170,6 +190,11 @@ def _make_gradients_dense(cond: Any, modules: Any) -> None:
 def _is_tracked(node: Any) -> bool:
     value = node.meta.get("example_value")
     return isinstance(value, torch.Tensor) and tracking.within_gradient(value)
+
+
+def laid_otherwise(self: Any, tx: Any, gradients: Any, leaves: Any) -> Any:
+    """Compare the strides of the fake tensors."""
+    return SourcelessBuilder.create(tx, self.value(_fakes(gradients), _fakes(leaves)))
 
 
 def sharing(self: Any, tx: Any, tensors: Any) -> Any:

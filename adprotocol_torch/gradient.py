@@ -124,8 +124,10 @@ class _Call:
 
     def is_other(self, leaf: torch.Tensor) -> bool:
         """Tell whether another call may differentiate with respect to a leaf."""
+        if id(leaf) in self.own:
+            return False
         call = getattr(leaf, "_adprotocol_call", None)  # of an inner call; those around this one have noted nothing
-        return id(leaf) not in self.own and (call is None or not call.is_over)
+        return call is None or not call.is_over
 
     def search(self, value: torch.Tensor, graph: autograd_graph.Graph) -> None:
         """Walk the graph of the value, if need be, and refuse what the engine gets wrong."""
@@ -266,12 +268,16 @@ def _completed(gradients: list[Any], tracked: Sequence[torch.Tensor]) -> list[to
 
 def _separate(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     """Copy gradients that share memory: the terms of a sum do, and clipping writes in place."""
+    # Of the usual ones the key of their storage will do, in 0.3 µs.
+    keys = [
+        storage_of(gradient) if type(gradient) is torch.Tensor and gradient.layout is _STRIDED else memory_of(gradient)
+        for gradient in gradients
+    ]
+    if len(set(keys)) == len(keys):
+        return gradients
     seen: set[int] = set()
-    for i, gradient in enumerate(gradients):
-        # Of the usual ones the key of their storage will do, in 0.3 µs.
-        is_plain = type(gradient) is torch.Tensor and gradient.layout is _STRIDED
-        key = storage_of(gradient) if is_plain else memory_of(gradient)
+    for i, key in enumerate(keys):
         if key in seen:
-            gradients[i] = gradient.clone()
+            gradients[i] = gradients[i].clone()
         seen.add(key)
     return gradients

@@ -148,8 +148,7 @@ _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 
 # What hooks have to return that call nothing of the user's: `trainable` and `identity` for several leaves at once.
 _RETURNED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    # Dynamo of PyTorch 2.9 does not trace frozenset.issuperset.
-    "trainable": ("True, False or None", lambda flags: all(flag in (True, False, None) for flag in flags)),
+    "trainable": ("True, False or None", lambda flags: sum(map(flags.count, (True, False, None))) == len(flags)),
     "identity": ("a hashable key or None", lambda keys: all(type(key).__hash__ for key in keys.values())),
     "freeze": ("a constant", lambda constant: constant is not None),
     "is_recording": ("a bool", lambda answer: isinstance(answer, bool)),
@@ -169,8 +168,8 @@ def wrong_result(framework: str | None, hook: str, returned: Any, due: str) -> P
     )
 
 
-def call_hook(framework: str | None, hook: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a function of a plugin returns, if it is what the hook has to."""
+def call_hook(plugin: str | Mapping[type, Binding], hook: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a function of a plugin returns, if it is what the hook has to; the bindings may tell which plugin."""
     due, is_right = _RETURNED[hook]
     try:
         returned = function(*args)
@@ -179,9 +178,15 @@ def call_hook(framework: str | None, hook: str, function: Callable[..., Any], *a
     except ADProtocolError:
         raise
     except Exception as error:
-        msg = f"the hook {hook} of the plugin {framework!r} raises {one_line(error)}"
+        msg = f"the hook {hook} of the plugin {_name_of(plugin)!r} raises {one_line(error)}"
         raise PluginError(msg) from error
-    raise wrong_result(framework, hook, returned, due)
+    raise wrong_result(_name_of(plugin), hook, returned, due)
+
+
+def _name_of(plugin: str | Mapping[type, Binding]) -> str | None:
+    if isinstance(plugin, str):
+        return plugin
+    return next((binding.framework for binding in plugin.values() if binding.framework is not None), None)
 
 
 def of_framework(

@@ -204,18 +204,15 @@ def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> di
                 found[i] = key
         return found
 
-    return call_hook(_framework_of(bindings), "identity", keys)  # type: ignore[no-any-return]
+    return call_hook(bindings, "identity", keys)  # type: ignore[no-any-return]
 
 
 def flags_of(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
     """Return what the hook ``trainable`` answers for the leaves in the mask, and None for the others."""
+    return call_hook(bindings, "trainable", flags_of_each, leaves, mask, bindings)  # type: ignore[no-any-return]
+
+
+def flags_of_each(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
+    """Return `flags_of`, for which a compiler may have a substitute."""
     hooks = {cls: binding.trainable for cls, binding in bindings.items()}
-
-    def flags() -> list[bool | None]:
-        return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]
-
-    return call_hook(_framework_of(bindings), "trainable", flags)  # type: ignore[no-any-return]
-
-
-def _framework_of(bindings: Mapping[type, Binding]) -> str | None:
-    return next((binding.framework for binding in bindings.values() if binding.framework is not None), None)
+    return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]
