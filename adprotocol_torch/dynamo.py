@@ -30,7 +30,7 @@ from adprotocol.extend import (
 from adprotocol_torch import attributes, checkpoints, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
-from adprotocol_torch.tensors import is_laid_out, remedy
+from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,8 +85,7 @@ def within_gradient(value: torch.Tensor) -> bool:
 @internals.skip
 def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors in a function that Dynamo traces."""
-    install()
-    return _answer(any_fake(tuple(values)))
+    return any(map(within_gradient, values))
 
 
 def known_answer(values: tuple[Any, ...]) -> bool | None:
@@ -157,14 +156,12 @@ def built_in_leaves(values: tuple[Any, ...]) -> list[Any] | None:
 def flags_in_graph(leaves: Sequence[Any], mask: Sequence[bool], bindings: Any) -> list[bool | None]:
     """Return which leaves take gradients; of ordinary tensors without tracing."""
     install()
-    flags = fake_flags(leaves)
-    if flags is None:
-        return flags_of_each(leaves, mask, bindings)
-    return [flag if wanted else None for flag, wanted in zip(flags, mask, strict=True)]
+    flags = fake_flags(leaves, mask)
+    return flags_of_each(leaves, mask, bindings) if flags is None else flags
 
 
 @_answered
-def fake_flags(leaves: Sequence[Any]) -> list[bool | None] | None:
+def fake_flags(leaves: Sequence[Any], mask: Sequence[bool]) -> list[bool | None] | None:
     """Return which tensors take gradients by their dtype; None if there is anything else among them."""
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
@@ -249,12 +246,6 @@ def keep(key: str, value: Any, variable: Any = None) -> None:
 def kept(key: str, *, in_graph: bool = False) -> Any:
     """Return what a branch returned besides tensors, and keep it no longer."""
     return _KEPT.pop(key)[in_graph]
-
-
-@_answered
-def laid_otherwise(gradients: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[int]:
-    """Return the positions of the gradients that do not lie in memory as their leaves do."""
-    return [i for i, pair in enumerate(zip(gradients, leaves, strict=True)) if not is_laid_out(*pair)]
 
 
 @_answered

@@ -51,32 +51,17 @@ def _fakes(items: Any) -> list[Any]:
     return [node.meta["example_value"] for node in _nodes(items)]
 
 
-def any_fake(_self: Any, tx: Any, values: Any) -> Any:
-    """Answer for one leaf after the other."""
-    found: list[Any] = []
-    if not all(_descend(tx, value, found) for value in values.unpack_var_sequence(tx)):
-        return ConstantVariable.create(None)
-    if not all(leaf.python_type() in _ASKED for leaf in found):
-        return ConstantVariable.create(None)
-    answers = (_ask_fake(tx, leaf) for leaf in found if _is_tensor(leaf))
-    return ConstantVariable.create(next((answer for answer in answers if answer is not False), False))
-
-
 def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     """Answer for the fake tensor, or say why there is no answer."""
-    return ConstantVariable.create(_ask_fake(tx, value))
-
-
-def _ask_fake(tx: Any, value: Any) -> bool | str:
     # The dual level around the compiled function can be guarded. The dual part of
     # an input cannot, and the fake tensor does not have it.
     internals.guard_dual_level()
     if tx.output.dual_level >= 0:
-        return "dual"
+        return ConstantVariable.create("dual")
     # Nor are the levels below the batch of an input, and no guard compares them.
     if any(layer.key() == internals.Transform.Vmap for layer in tx.output.functorch_layers):
-        return "batched"
-    return tracking.within_gradient(_fake(value))
+        return ConstantVariable.create("batched")
+    return ConstantVariable.create(tracking.within_gradient(_fake(value)))
 
 
 def _is_tensor(value: Any) -> bool:
@@ -85,6 +70,18 @@ def _is_tensor(value: Any) -> bool:
 
 def _fake(value: Any) -> Any:
     return value.as_proxy().node.meta["example_value"]
+
+
+def any_fake(self: Any, tx: Any, values: Any) -> Any:
+    """Answer `ask_fake` for one tensor after the other."""
+    found: list[Any] = []
+    known = all(_descend(tx, value, found) for value in values.unpack_var_sequence(tx))
+    if not known or any(leaf.python_type() not in _ASKED for leaf in found):
+        return ConstantVariable.create(None)
+    answers = (ask_fake(self, tx, leaf) for leaf in found if _is_tensor(leaf))
+    return next(
+        (answer for answer in answers if answer.as_python_constant() is not False), ConstantVariable.create(value=False)
+    )
 
 
 def built_in_leaves(_self: Any, tx: Any, values: Any) -> Any:
@@ -117,16 +114,18 @@ def _descend(tx: Any, value: Any, found: list[Any]) -> bool:
     return all(_descend(tx, child, found) for child in children)
 
 
-def fake_flags(_self: Any, tx: Any, leaves: Any) -> Any:
+def fake_flags(_self: Any, tx: Any, leaves: Any, mask: Any) -> Any:
     """Answer by the fake tensors; what may be a parameter or a buffer is traced."""
     items = leaves.unpack_var_sequence(tx)
-    if not all(leaf.python_type() is torch.Tensor and not _has(tx, leaf, "_is_buffer") for leaf in items):
+    if not all(_is_plain(tx, leaf) for leaf in items):
         return ConstantVariable.create(None)
-    return SourcelessBuilder.create(tx, [trainable(_fake(leaf)) for leaf in items])
+    pairs = zip(items, mask.as_python_constant(), strict=True)
+    return SourcelessBuilder.create(tx, [trainable(_fake(leaf)) if wanted else None for leaf, wanted in pairs])
 
 
-def _has(tx: Any, value: Any, name: str) -> bool:
-    return value.call_obj_hasattr(tx, name).as_python_constant()  # type: ignore[no-any-return]
+def _is_plain(tx: Any, leaf: Any) -> bool:
+    is_tensor = _is_tensor(leaf) and leaf.python_type() is torch.Tensor
+    return is_tensor and not leaf.call_obj_hasattr(tx, "_is_buffer").as_python_constant()
 
 
 def held_names(_self: Any, tx: Any, value: Any) -> Any:
@@ -190,11 +189,6 @@ def _make_gradients_dense(cond: Any, modules: Any) -> None:
 def _is_tracked(node: Any) -> bool:
     value = node.meta.get("example_value")
     return isinstance(value, torch.Tensor) and tracking.within_gradient(value)
-
-
-def laid_otherwise(self: Any, tx: Any, gradients: Any, leaves: Any) -> Any:
-    """Compare the strides of the fake tensors."""
-    return SourcelessBuilder.create(tx, self.value(_fakes(gradients), _fakes(leaves)))
 
 
 def sharing(self: Any, tx: Any, tensors: Any) -> Any:

@@ -107,6 +107,5 @@ def _with_gradients(
     if has_owners:
         aliases.refuse_references_in_func(value, leaves, owners)
     if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
-        for i in dynamo.laid_otherwise(gradients, leaves):
-            gradients[i] = laid_out(gradients[i], leaves[i])
+        gradients = [laid_out(gradient, leaf) for gradient, leaf in zip(gradients, leaves, strict=True)]
     return value, combine_aux(rest[0], inside), gradients

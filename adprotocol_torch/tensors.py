@@ -65,14 +65,10 @@ def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
     A fused optimiser of PyTorch reads by that order, whatever the strides say, and clipping writes in place.
     """
-    return gradient if is_laid_out(gradient, leaf) else torch.empty_like(leaf).copy_(gradient)
-
-
-def is_laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Tell whether `laid_out` has nothing to do."""
     if not (is_dense(gradient) and is_dense(leaf)) or (gradient.is_contiguous() and leaf.is_contiguous()):
-        return True
-    return gradient.stride() == torch.empty_like(leaf).stride()
+        return gradient
+    like = torch.empty_like(leaf)
+    return gradient if gradient.stride() == like.stride() else like.copy_(gradient)
 
 
 def has_strides(tensor: torch.Tensor) -> bool:

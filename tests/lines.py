@@ -40,18 +40,18 @@ BUDGETS = (
     Budget(
         "core without rules, conformance, command line",
         3300,
-        3661,
+        3673,
         "where 65; steepest_ascent 13; results and errors of hooks 42; "
         "structures: a search of objects that hide arrays 60, nodes that a constructor or a default"
         " would spoil 60, settings in nodes of a framework 25, forms and errors of where= 65, checks of what "
         "grad is given and returns 95, split and merge 70, whose users would wait longer; a label's operators"
         " 115; plugins that are broken, blocked or too old 300; rules and marks in graphs of torch.compile "
-        "135",
+        "135, and what a plugin answers there at once 8; names of typing without its import 7",
     ),
     Budget(
         "core: rules",
         700,
-        902,
+        903,
         "shapes and structures of what a rule returns 60, which PyTorch would sum without a word; methods "
         "whose self is tracked 25; defaults by keyword, ufuncs and named tuples 35; host functions as rules 20; "
         "results of hooks 12; linear solves with a jvp alone 23; rules that are not linear, and reverse_only, 53; "
@@ -60,13 +60,13 @@ BUDGETS = (
     Budget(
         "adprotocol_torch",
         2350,
-        2553,
+        2586,
         "gradients through compiled functions 30; the threads of GPUs 3; rules in graphs of make_fx 15; anomaly mode "
         "in batched branches 28; "
         "matrices that a batched cond must not invert 17; NumPy's "
         "arrays from branches 16; gradients of a compiled cond's branches 45; leaves of graphs without a "
         "detour, for the time of a trace, 34; second derivatives of rules with residuals 30; lists of "
-        "parameters made before the call 46",
+        "parameters made before the call 46; questions and flags that Dynamo answers in place of tracing them 30",
     ),
     Budget(
         "adprotocol_jax",

@@ -407,3 +407,10 @@ def test_two_frameworks_and_unclaimed_arrays_are_errors_there_too():
         compiled(lambda x: (x, within_gradient(Strange())))(X)
     with pytest.raises(adprotocol.ADProtocolError):
         within_gradient(Strange())
+
+
+def test_an_array_of_a_tensor_is_a_constant_for_torch_func():
+    def f(x):
+        return torch.func.grad(lambda y: (y * (2.0 if within_gradient([y.detach().numpy(), 1.0]) else 3.0)).sum())(x)
+
+    assert compiled(f, "eager")(torch.ones(2)).tolist() == [3.0, 3.0]
