@@ -46,6 +46,8 @@ BINDINGS = Bindings()
 TABLE: dict[type, Binding] = {}
 # The entries with which `TABLE` starts, also when plugins change.
 KNOWN: dict[type, Binding] = {}
+# Unknown classes that no plugin claims, until plugins change: these may still be registered as nodes.
+_UNCLAIMED: set[type] = set()
 
 
 def install(binding: Binding, *classes: type) -> None:
@@ -65,6 +67,7 @@ def _empty() -> None:
                 setattr(BINDINGS, binding.name, binding)
         TABLE.clear()
         TABLE.update(KNOWN)
+        _UNCLAIMED.clear()
 
 
 registry.REGISTRY.on_change.append(_empty)
@@ -82,8 +85,10 @@ def resolve(cls: type) -> str:
     registry.REGISTRY.refresh()
     with registry.LOCK:
         # Another thread may have entered it meanwhile, or have emptied the table and filled it again.
-        binding = TABLE.get(cls) or _resolve(cls)
-        if binding is not BINDINGS.OPAQUE:
+        binding = TABLE.get(cls) or (BINDINGS.recognise(cls) if cls in _UNCLAIMED else _resolve(cls))
+        if binding is BINDINGS.OPAQUE:
+            _UNCLAIMED.add(cls)
+        else:
             TABLE[cls] = binding
         return binding.name
 
