@@ -2,8 +2,9 @@
 
 ``python examples/adoption/run.py`` runs all, with names only those. For each folder here the release that
 ``adoptions.toml`` names is installed in an environment of its own in ``build/adoption``, which is kept, and its source
-is downloaded for its tests. These run, and those in ``test_gained.py``, before and after ``change.patch`` is applied to
-the installed package. Exits with 1 if fewer tests pass after it than before, or a gain fails.
+is downloaded for its tests. These run, and those in ``test_gained.py``, on each of its back ends, before and after
+``change.patch`` is applied to the installed package. Exits with 1 if fewer tests pass after it than before, or a gain
+fails.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import tarfile
 import time
 import tomllib
+import urllib.request
 from pathlib import Path
 
 from rich.console import Console
@@ -39,8 +41,8 @@ def prepared(name, library):
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place / "env")], check=True)
     if not tests.exists():
-        project = library["release"].partition("==")[0]
-        pip(python, "download", "--no-deps", "--no-binary", project, "--dest", str(place), library["release"])
+        if not any(place.glob("*.tar.gz")):
+            download(python, library, place)
         (archive,) = place.glob("*.tar.gz")
         with tarfile.open(archive) as packed:
             packed.extractall(place / "source", filter="data")
@@ -50,11 +52,22 @@ def prepared(name, library):
         shutil.copy(HERE / name / "conftest.py", tests)
     extras = f"{ROOT}[{library['extras']}]"
     pip(python, "install", *CONSTRAINTS, "--editable", extras, library["release"], "pytest", *library["packages"])
+    if "instead" in library:
+        pip(python, "install", *library["instead"])
     found = subprocess.run([python, "-c", PACKAGES], check=True, capture_output=True, text=True)
     packages = Path(found.stdout.strip())
     if applies(packages, name, "--reverse"):
         apply(packages, name, "--reverse")
     return python, packages, place
+
+
+def download(python, library, place):
+    """Download the source of a release: what pip finds, or where its tests are if that has none."""
+    if "source" in library:
+        urllib.request.urlretrieve(library["source"], place / "source.tar.gz")  # noqa: S310  (our own table names it)
+    else:
+        project = library["release"].partition("==")[0]
+        pip(python, "download", "--no-deps", "--no-binary", project, "--dest", str(place), library["release"])
 
 
 def apply(packages, name, *options, check=True):
@@ -69,10 +82,12 @@ def applies(packages, name, *options):
     return apply(packages, name, "--check", *options, check=False).returncode == 0
 
 
-def passed(python, place, *tests):
-    """Run tests, and return how many pass and how many fail."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))}
-    command = [str(python), "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", *tests]
+def passed(python, place, chosen, *tests):
+    """Run tests, with a back end that is `chosen` by a variable, and return how many pass and how many fail."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))} | chosen
+    # Apart from the configuration of this repository.
+    apart = ["-c", os.devnull, "--rootdir", str(place)]
+    command = [str(python), "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", *apart, *tests]
     done = subprocess.run(command, cwd=place, env=clean, capture_output=True, text=True, check=False)
     last = (done.stdout.strip().splitlines() or [done.stderr])[-1]
     counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", last)}
@@ -94,14 +109,18 @@ def main():
     for name in chosen:
         begin, library = time.monotonic(), known[name]
         python, packages, place = prepared(name, library)
-        suites = [library["tests"], ["--noconftest", str(HERE / name / "test_gained.py")]]
-        before = [passed(python, place, *suite) for suite in suites]
+        chosen = [{library["variable"]: each} for each in library["backends"]] if "variable" in library else [{}]
+        suites = library["tests"], ["--noconftest", str(HERE / name / "test_gained.py")]
+        before = [[passed(python, place, each, *suite) for each in chosen] for suite in suites]
         apply(packages, name)
-        after = [passed(python, place, *suite) for suite in suites]
-        failed |= after[0][0] < before[0][0] or after[0][1] > before[0][1] or after[1][1] > 0 or after[1][0] == 0
+        after = [[passed(python, place, each, *suite) for each in chosen] for suite in suites]
+        for old, new in zip(before[0], after[0], strict=True):
+            failed |= new[0] < old[0] or new[1] > old[1]
+        failed |= any(wrong or not count for count, wrong in after[1])
         patch = (HERE / name / "change.patch").read_text(encoding="utf-8")
         lines = [len(re.findall(rf"^[{sign}](?![{sign}])", patch, re.MULTILINE)) for sign in "-+"]
-        results = [f"{count}, {wrong}" for pair in zip(before, after, strict=True) for count, wrong in pair]
+        counts = [each for pair in zip(before, after, strict=True) for each in pair]
+        results = ["; ".join(f"{count}, {wrong}" for count, wrong in each) for each in counts]
         minutes = f"{(time.monotonic() - begin) / 60:.1f}"
         table.add_row(library["release"], f"-{lines[0]} +{lines[1]}", *results, minutes)
     Console(width=None if sys.stdout.isatty() else 140, highlight=False).print(table)
