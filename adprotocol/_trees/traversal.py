@@ -227,7 +227,7 @@ def _collect(leaves: list[Any], values: Collection[Any], known: set[type], depth
 
 def leaves_by_class(values: Collection[Any]) -> list[Group]:
     """Return the leaves of several values in groups of one class, each with its binding, for a question about all."""
-    classes = dict.fromkeys(map(type, values))
+    classes = set(map(type, values))
     if len(classes) == 1:
         binding = lookup(next(iter(classes)))
         if binding.contents is None and binding.kind is not OPAQUE:
