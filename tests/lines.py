@@ -46,7 +46,8 @@ BUDGETS = (
         " would spoil 60, settings in nodes of a framework 25, forms and errors of where= 65, checks of what "
         "grad is given and returns 95, split and merge 70, whose users would wait longer; a label's operators"
         " 115; plugins that are broken, blocked or too old 300; rules and marks in graphs of torch.compile "
-        "135, and what a plugin answers there at once 8; names of typing without its import 7; unknown classes 4; the gradient of one array without a structure 10",
+        "135, and what a plugin answers there at once 8; names of typing without its "
+        "import 7; unknown classes 4; the gradient of one array without a structure 10",
     ),
     Budget(
         "core: rules",
