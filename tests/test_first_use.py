@@ -1,5 +1,8 @@
 """The first call of a process, wherever it is made: each in an interpreter of its own."""
 
+import subprocess
+import sys
+
 import pytest
 
 LABELS = "from adprotocol import NonDifferentiable as N, explain; "
@@ -56,3 +59,13 @@ def test_first_use(name, fresh):
     # What a program imports first may be there when it begins.
     first = PROGRAMS[name].partition(";")[0].removeprefix("import ").partition(",")[0]
     assert fresh(PROGRAMS[name], *({first} & {"jax", "torch"})) == (0, "")
+
+
+def test_no_costly_module_of_python_is_imported_first():
+    # Each takes as long as all that is of this package, in a program that needs none of them.
+    program = (
+        "import sys; before = set(sys.modules); import adprotocol; assert adprotocol.within_gradient; "
+        "new = set(sys.modules) - before; "
+        "print(*new & {'typing', 're', 'enum', 'contextlib', 'threading', 'inspect', 'dataclasses'})"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

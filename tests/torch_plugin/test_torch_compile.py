@@ -414,3 +414,15 @@ def test_an_array_of_a_tensor_is_a_constant_for_torch_func():
         return torch.func.grad(lambda y: (y * (2.0 if within_gradient([y.detach().numpy(), 1.0]) else 3.0)).sum())(x)
 
     assert compiled(f, "eager")(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+def test_tensors_of_a_subclass_are_asked_one_by_one():
+    tracked, plain = torch.ones(2).as_subclass(Subclass).requires_grad_(), torch.ones(2).as_subclass(Subclass)
+    ask = compiled(lambda x, y: (within_gradient(x, y), within_gradient({"y": y, "n": 1})), "eager")
+    assert ask(plain, tracked) == (True, True)
+    assert ask(tracked, plain) == (True, False)
+    assert ask(plain, plain) == (False, False)
