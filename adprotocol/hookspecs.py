@@ -79,7 +79,7 @@ def array_types() -> Sequence[type] | Mapping[type, bool]:
 
 @hookspec
 def within_gradient(value: Any) -> Any:
-    """Tell whether a derivative would be propagated through an operation applied to `value`.
+    """Return whether a derivative would be propagated through an operation applied to `value`.
 
     `value` is one instance of `array_types`; containers are flattened before the
     call. Return a ``bool`` when the framework knows now, else a staged boolean scalar
@@ -147,7 +147,7 @@ def array_functions() -> Any:
 
 @hookspec
 def trainable(value: Any) -> bool | None:
-    """Tell whether `value`, a leaf of a model, takes a gradient.
+    """Return whether `value`, a leaf of a model, takes a gradient.
 
     Optional. True: it does, unless the model or the call excludes it. False: only
     if the call selects it (a parameter whose own flag is off). None: it never can
@@ -178,7 +178,7 @@ def freeze(value: Any) -> Any:
 
 @hookspec
 def is_recording() -> bool:
-    """Tell whether the framework records derivatives here and now, so that one may enclose a call.
+    """Return whether the framework records derivatives here and now, so that one may enclose a call.
 
     Optional; for a framework with a switch, as PyTorch has ``no_grad``. In a call that
     is made where it is off, `freeze` is called for leaves with an identity in every

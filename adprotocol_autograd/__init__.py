@@ -37,7 +37,7 @@ def array_types() -> tuple[type, ...]:
 
 @hookimpl
 def within_gradient(value: Any) -> bool:
-    """Tell whether there is a real or complex floating number in the box."""
+    """Return whether there is a real or complex floating number in the box."""
     if len(primitive_vjps) != Checkpoints.rule_count and checkpoints.are_used():
         checkpoints.refuse_second_run(value)
     raw = value._value  # noqa: SLF001  (one level down; the full loop of getval costs 60 ns)
@@ -89,7 +89,7 @@ def array_functions() -> Any:
 
 @hookimpl
 def trainable(value: Any) -> bool | None:
-    """Tell whether there is a real or complex floating number in the box."""
+    """Return whether there is a real or complex floating number in the box."""
     return True if is_inexact(value) else None
 
 

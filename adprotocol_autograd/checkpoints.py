@@ -34,7 +34,7 @@ class Checkpoints:
 
 
 def are_used() -> bool:
-    """Tell whether the program has made a checkpoint."""
+    """Return whether the program has made a checkpoint."""
     if len(primitive_vjps) != Checkpoints.rule_count >= 0:
         is_used = any(map(_is_checkpoint, tuple(primitive_vjps.values())))
         Checkpoints.rule_count = -1 if is_used else len(primitive_vjps)

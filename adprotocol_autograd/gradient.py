@@ -127,7 +127,7 @@ def _zeros(leaf: Any) -> Any:
 
 
 def is_inexact(value: Any) -> bool:
-    """Tell whether a value, boxed or not, is a real or complex floating number or an array of such."""
+    """Return whether a value, boxed or not, is a real or complex floating number or an array of such."""
     raw = getval(value)
     dtype = getattr(raw, "dtype", None)
     if dtype is None:

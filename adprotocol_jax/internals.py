@@ -62,19 +62,19 @@ def type_like(value: Any) -> Any:
 
 
 def is_by_fields(flatten: Any) -> bool:
-    """Tell whether this is the function of a class of ``jax.tree_util.register_dataclass``."""
+    """Return whether this is the function of a class of ``jax.tree_util.register_dataclass``."""
     return getattr(flatten, "__qualname__", "").startswith("register_dataclass.")
 
 
 def is_no_array(value: Any) -> bool:
-    """Tell whether a value is, or is a tracer of, a mutable reference, a value of a high-level type, or a token."""
+    """Return whether a value is, or is a tracer of, a mutable reference, a value of a high-level type, or a token."""
     if isinstance(value, jax.core.Tracer):
         return not isinstance(value.aval, _ShapedArray)
     return isinstance(value, jax.Ref)
 
 
 def is_inexact(value: Any) -> bool:
-    """Tell whether a value is a tracer of an array that may have a tangent."""
+    """Return whether a value is a tracer of an array that may have a tangent."""
     if not isinstance(value, jax.core.Tracer):
         return False
     aval = value.aval
@@ -84,7 +84,7 @@ def is_inexact(value: Any) -> bool:
 # issubdtype takes 1 µs; a model has thousands of leaves, but a handful of dtypes.
 @functools.cache
 def is_differentiated(dtype: Any) -> bool:
-    """Tell whether JAX gives arrays of a dtype tangents; it does so for some of its own, the scales of 8-bit floats."""
+    """Return whether arrays of a dtype have tangents; some of its own have them, as the scales of 8-bit floats."""
     aval: Any = _ShapedArray((), dtype)
     return bool(aval.to_tangent_aval().dtype != jax.dtypes.float0)
 
@@ -99,7 +99,7 @@ _FLOATS = frozenset(map(jnp.dtype, ("float16", "bfloat16", "float32", "float64",
 
 
 def has_tangent_now(value: Any) -> bool:
-    """Tell whether the current trace is one of grad or jvp that gave a value, a tracer of an array, a tangent.
+    """Return whether the current trace is one of grad or jvp that gave a value, a tracer of an array, a tangent.
 
     True is what JAX's ``process_primitive`` would find before it calls the JVP rule.
     False does not exclude a tangent of an outer trace.
@@ -107,11 +107,11 @@ def has_tangent_now(value: Any) -> bool:
     if type(value) not in _TANGENT_TRACERS or type(value.tangent) is _Zero:
         return False
     aval = value.aval  # 50 ns
-    return type(aval) is _ShapedArray and aval.dtype in _FLOATS and value._trace is _trace_ctx.trace  # noqa: SLF001
+    return type(aval) is _ShapedArray and aval.dtype in _FLOATS and value._trace is _trace_ctx.trace
 
 
 def is_differentiating() -> bool:
-    """Tell whether the code runs inside ``grad`` or ``jvp``, whichever values these differentiate.
+    """Return whether the code runs inside ``grad`` or ``jvp``, whichever values these differentiate.
 
     A function that jit traces is called once, so the transformations around its later calls are unknown there.
     """
@@ -122,7 +122,7 @@ def is_differentiating() -> bool:
 
 
 def is_eager() -> bool:
-    """Tell whether code runs as it is written: at most inside grad, jvp and vmap, in no program that is staged."""
+    """Return whether code runs as it is written: at most inside grad, jvp and vmap, in no program that is staged."""
     trace = _core.trace_ctx.trace
     # These evaluate as the trace around them does.
     while isinstance(trace, (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)):
@@ -138,7 +138,7 @@ def concrete(value: Any) -> Any:
 
 
 def is_tracer_of_ended_trace(value: Any) -> bool:
-    """Tell whether a value is a tracer of a trace that has ended, as far as the active traces are known."""
+    """Return whether a value is a tracer of a trace that has ended, as far as the active traces are known."""
     trace = _core.trace_ctx.trace
     while trace is not None and trace is not getattr(value, "_trace", trace):
         if isinstance(trace, _core.EvalTrace):
@@ -165,13 +165,13 @@ def current_trace() -> Any:
 
 
 def is_tracer_of(trace: Any, value: Any) -> bool:
-    """Tell whether a value is a tracer of a trace."""
-    return isinstance(value, jax.core.Tracer) and value._trace is trace  # noqa: SLF001
+    """Return whether a value is a tracer of a trace."""
+    return isinstance(value, jax.core.Tracer) and value._trace is trace
 
 
 def trace_of(tracer: Any) -> Any:
     """Return the trace that a tracer belongs to."""
-    return tracer._trace  # noqa: SLF001
+    return tracer._trace
 
 
 def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
@@ -194,9 +194,9 @@ _PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
 
 
 def is_closed_over_by_program(tracer: Any) -> bool:
-    """Tell whether a tracer may be a constant of a program of its own that is being traced."""
+    """Return whether a tracer may be a constant of a program of its own that is being traced."""
     trace = _core.trace_ctx.trace
-    while trace is not None and trace is not tracer._trace:  # noqa: SLF001
+    while trace is not None and trace is not tracer._trace:
         info = getattr(getattr(trace, "frame", None), "debug_info", None)
         if getattr(info, "traced_for", "") in _PROGRAMS:
             return True

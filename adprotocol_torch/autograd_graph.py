@@ -58,7 +58,7 @@ class Graph:
         _walked(nodes, len(nodes) - known)
 
     def has(self, kind: str) -> bool:
-        """Tell whether there is a node of the class with a name."""
+        """Return whether there is a node of the class with a name."""
         return any(type(node).__name__ == kind for node in self.nodes)
 
 

@@ -123,7 +123,7 @@ class _Guard(TorchFunctionMode):
         return tensor if self.is_traced else id(tensor)
 
     def has_made(self, tensor: torch.Tensor) -> bool:
-        """Tell whether an operation of the branch returned the tensor, and not as a view of a guard."""
+        """Return whether an operation of the branch returned the tensor, and not as a view of a guard."""
         is_result = self.known.get(self.key(tensor), (None, None))[1] is tensor
         return is_result and (self.is_traced or internals.memory_of(tensor) not in self.copies)
 
@@ -186,7 +186,7 @@ def _of_taken(pred: torch.Tensor, value: torch.Tensor) -> Any:
 
 @run_while_tracing
 def _is_in_place(name: str) -> bool:
-    """Tell whether the function of a name changes its first argument."""
+    """Return whether the function of a name changes its first argument."""
     if name.startswith("__"):  # `y += 1` is __iadd__
         return name in ("__setitem__", "__set__") or (
             name[2] == "i" and name not in ("__invert__", "__index__", "__int__")

@@ -121,7 +121,7 @@ def _asked_inside(what: str, divergence: str) -> UndecidableError:
 
 @run_while_tracing
 def inside_transform() -> bool:
-    """Tell whether torch.func or a dual level is active during tracing; guard on it, so that a change traces again."""
+    """Return whether torch.func or a dual level is active during tracing; guard on it: a change retraces."""
     internals.guard_dual_level()
     return internals.in_transform()
 
@@ -197,7 +197,7 @@ def held_tensors(owner: torch.nn.Module) -> list[str]:
 
 @run_while_tracing
 def selects() -> bool:
-    """Tell whether `select_if_differentiated` has found a branch that torch.cond gets wrong in this compilation."""
+    """Return whether `select_if_differentiated` has found a branch that torch.cond gets wrong in this compilation."""
     return internals.compilation() in internals.SELECTING
 
 
@@ -250,5 +250,5 @@ def kept(key: str, *, in_graph: bool = False) -> Any:
 
 @_answered
 def sharing(tensors: list[torch.Tensor]) -> bool:
-    """Tell whether two of the tensors share memory."""
+    """Return whether two of the tensors share memory."""
     return len(set(map(internals.memory_of, tensors))) < len(tensors)

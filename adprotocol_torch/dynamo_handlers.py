@@ -154,7 +154,7 @@ def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
 
 
 def _takes_gradient(cond: Any, modules: Any) -> bool:
-    """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
+    """Return whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
     for argument in cond.all_input_nodes:
         graph = getattr(modules.get(argument.target), "graph", None) if argument.op == "get_attr" else None
         if graph is not None:  # not a parameter

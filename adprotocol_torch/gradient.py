@@ -123,7 +123,7 @@ class _Call:
                 leaf._adprotocol_call = self  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
 
     def is_other(self, leaf: torch.Tensor) -> bool:
-        """Tell whether another call may differentiate with respect to a leaf."""
+        """Return whether another call may differentiate with respect to a leaf."""
         if id(leaf) in self.own:
             return False
         call = getattr(leaf, "_adprotocol_call", None)  # of an inner call; those around this one have noted nothing

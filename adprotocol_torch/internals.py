@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 # The kinds of transformation, to compare with what a compiler notes of those around a graph.
-Transform = torch._C._functorch.TransformType  # noqa: SLF001
+Transform = torch._C._functorch.TransformType
 
 # torch.func keeps a stack of interpreters, one for each active transformation;
 # nothing public tells whether there are any, or steps down a level.
-functorch_is_active: Callable[[], bool] = torch._C._are_functorch_transforms_active  # noqa: SLF001
-top_interpreter = torch._C._functorch.peek_interpreter_stack  # noqa: SLF001
-level_of = torch._C._functorch.maybe_get_level  # noqa: SLF001
-is_batched = torch._C._functorch.is_batchedtensor  # noqa: SLF001
-is_functional = torch._C._functorch.is_functionaltensor  # noqa: SLF001
-unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
+functorch_is_active: Callable[[], bool] = torch._C._are_functorch_transforms_active
+top_interpreter = torch._C._functorch.peek_interpreter_stack
+level_of = torch._C._functorch.maybe_get_level
+is_batched = torch._C._functorch.is_batchedtensor
+is_functional = torch._C._functorch.is_functionaltensor
+unwrapped = torch._C._functorch.get_unwrapped
 coerce_cinterpreter: Any = pyfunctorch.coerce_cinterpreter
 
 # The public one makes a context: 1 µs.
-set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled  # noqa: SLF001
+set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
 
 # With this torch.func and its relatives in reverse mode begin a level in a graph; a graph has no other mark of it.
-enter_grad = torch._C._functorch._grad_increment_nesting  # noqa: SLF001
+enter_grad = torch._C._functorch._grad_increment_nesting
 
 # The public ways to switch torch functions off leave those of modes on.
-without_torch_function: Any = torch._C.DisableTorchFunction  # noqa: SLF001
+without_torch_function: Any = torch._C.DisableTorchFunction
 
 # Documented, in modules with an underscore.
 is_traceable_wrapper_subclass: Any = _python_dispatch.is_traceable_wrapper_subclass
@@ -59,13 +59,13 @@ pytree = _pytree
 get_gradient_edge: Any = graph.get_gradient_edge
 
 # inference_mode switches forward mode off; only the private switch shows it.
-forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
+forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled
 
 # What a checkpoint remembers of its function, and nothing public changes; `use_checkpoint_frame` puts another there.
-CheckpointFrame: Any = checkpoint._CheckpointFrame  # noqa: SLF001
+CheckpointFrame: Any = checkpoint._CheckpointFrame
 
 # Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
-next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
+next_sequence_number = torch._C._autograd._get_sequence_nr
 sequence_number: Any = operator.methodcaller("_sequence_nr")
 
 # How much besides Python holds a tensor, and one for Python: a graph does, through its end at a leaf.
@@ -73,21 +73,21 @@ use_count: Any = operator.methodcaller("_use_count")
 
 
 def is_in_forward_mode() -> bool:
-    """Tell whether a dual level is open, in any thread; nothing public tells."""
-    return forward_ad._current_level >= 0  # noqa: SLF001
+    """Return whether a dual level is open, in any thread; nothing public tells."""
+    return forward_ad._current_level >= 0
 
 
 def in_transform() -> bool:
-    """Tell whether torch.func or a dual level is active."""
+    """Return whether torch.func or a dual level is active."""
     # A function less than with `is_in_forward_mode`.
-    return functorch_is_active() or forward_ad._current_level >= 0  # noqa: SLF001
+    return functorch_is_active() or forward_ad._current_level >= 0
 
 
 # Tells whether PyTorch is past autograd in the operation under way; no public switch shows that. Half the time of a
 # function of Python.
 is_below_autograd: Callable[[], bool] = functools.partial(
-    torch._C._dispatch_tls_is_dispatch_key_excluded,  # noqa: SLF001
-    torch._C.DispatchKey.AutogradFunctionality,  # noqa: SLF001
+    torch._C._dispatch_tls_is_dispatch_key_excluded,
+    torch._C.DispatchKey.AutogradFunctionality,
 )
 
 
@@ -95,19 +95,19 @@ is_below_autograd: Callable[[], bool] = functools.partial(
 def without_saved_tensor_hooks() -> Iterator[None]:
     """Take away the hooks that pack saved tensors, as a checkpoint does; torch.func refuses reverse mode there."""
     hooks: list[Any] = []
-    while (top := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:  # noqa: FBT003, SLF001
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:  # noqa: FBT003
         hooks.append(top)
-        torch._C._autograd._pop_saved_tensors_default_hooks()  # noqa: SLF001
+        torch._C._autograd._pop_saved_tensors_default_hooks()
     try:
         yield
     finally:
         for pack, unpack in reversed(hooks):
-            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)  # noqa: SLF001
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def use_checkpoint_frame(cls: type) -> None:
     """Let checkpoints make their records of a subclass of `CheckpointFrame`."""
-    checkpoint._CheckpointFrame = cls  # type: ignore[assignment,misc]  # noqa: SLF001
+    checkpoint._CheckpointFrame = cls  # type: ignore[assignment,misc]
 
 
 def skip(function: F) -> F:
@@ -115,9 +115,9 @@ def skip(function: F) -> F:
 
     The public torch.compiler.disable wraps the function, which costs each eager call 1 µs.
     """
-    frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001
-    action = frames._FrameAction.SKIP  # noqa: SLF001
-    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action, action))  # noqa: SLF001
+    frames: Any = torch._C._dynamo.eval_frame
+    action = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action, action))
     return function
 
 
@@ -131,15 +131,15 @@ def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[...,
         return torch.compile(function, isolate_recompiles=True, **options)  # type: ignore[call-overload,no-any-return]
     code = getattr(function, "__code__", None)
     if code is not None:
-        torch._C._dynamo.eval_frame.reset_code(code)  # noqa: SLF001
+        torch._C._dynamo.eval_frame.reset_code(code)
     return torch.compile(function, **options)
 
 
 def attribute_names(tx: Any, value: Any) -> list[str]:
     """Return the names in the ``__dict__`` of an instance that Dynamo stands for, and guard on them."""
-    from torch._dynamo.guards import GuardBuilder, install_guard  # noqa: PLC0415  (Dynamo is loaded when it traces)
-    from torch._dynamo.source import AttrSource  # noqa: PLC0415
-    from torch._dynamo.variables.misc import DeletedVariable  # noqa: PLC0415
+    from torch._dynamo.guards import GuardBuilder, install_guard
+    from torch._dynamo.source import AttrSource
+    from torch._dynamo.variables.misc import DeletedVariable
 
     held = dict.fromkeys(getattr(value.value, "__dict__", ()))
     if value.source is not None and hasattr(value.value, "__dict__"):
@@ -154,12 +154,12 @@ def attribute_names(tx: Any, value: Any) -> list[str]:
 
 def guard_dual_level() -> None:
     """Let the graph that Dynamo builds guard on the dual level, so that a change traces again."""
-    from torch._dynamo.guards import install_guard  # noqa: PLC0415  (as above)
-    from torch._dynamo.variables.ctx_manager import DualLevelContextManager  # noqa: PLC0415
-    from torch._guards import TracingContext  # noqa: PLC0415
+    from torch._dynamo.guards import install_guard
+    from torch._dynamo.variables.ctx_manager import DualLevelContextManager
+    from torch._guards import TracingContext
 
     if TracingContext.try_get() is not None:  # Dynamo's; export without it has none
-        install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
+        install_guard(DualLevelContextManager._guards_singleton)
 
 
 # The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
@@ -169,14 +169,14 @@ SELECTING: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def compilation() -> Any:
     """Return the context of the compilation under way, None where nothing but export traces."""
-    from torch._guards import CompileContext  # noqa: PLC0415  (as above)
+    from torch._guards import CompileContext
 
     return CompileContext.try_get()
 
 
 @skip
 def tape_is_on() -> bool:
-    """Tell whether grad mode is on below all levels of torch.func."""
+    """Return whether grad mode is on below all levels of torch.func."""
     top = top_interpreter()
     if top is None:
         return torch.is_grad_enabled()
@@ -186,11 +186,11 @@ def tape_is_on() -> bool:
 
 @skip
 def is_differentiating() -> bool:
-    """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
+    """Return whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
 
     The tape leaves no mark: there the leaves alone know.
     """
-    levels = torch._C._functorch.get_interpreter_stack() or ()  # noqa: SLF001
+    levels = torch._C._functorch.get_interpreter_stack() or ()
     derivatives = (Transform.Grad, Transform.Jvp)
     return is_in_forward_mode() or any(level.key() in derivatives for level in levels)
 
@@ -199,7 +199,7 @@ def run_engine(
     value: torch.Tensor, cotangent: torch.Tensor, inputs: Sequence[Any], *, create_graph: bool
 ) -> tuple[torch.Tensor | None, ...]:
     """Run ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs."""
-    return graph._engine_run_backward(  # noqa: SLF001
+    return graph._engine_run_backward(
         (value,),
         (cotangent,),
         create_graph,  # and keep the graph
@@ -217,23 +217,23 @@ def shards(module: Any) -> list[torch.Tensor]:
     """
     if not hasattr(module, "_get_fsdp_state"):
         return []
-    managed = [item for group in module._get_fsdp_state()._fsdp_param_groups for item in group.fsdp_params]  # noqa: SLF001
+    managed = [item for group in module._get_fsdp_state()._fsdp_param_groups for item in group.fsdp_params]
     found = [getattr(item, name, None) for item in managed for name in ("sharded_param", "_unsharded_param")]
     return [parameter for parameter in found if parameter is not None]
 
 
 def has_tangent(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is dual; PyTorch has one level of forward mode, 0.
+    """Return whether a tensor is dual; PyTorch has one level of forward mode, 0.
 
     The public unpack_dual returns None outside its own dual_level, which
     torch.func.jvp does not enter in Python.
     """
-    return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # noqa: SLF001
+    return torch._VF._unpack_dual(tensor, level=0)[1] is not None
 
 
 def enable_forward_mode() -> Any:
     """Switch forward mode on in a block; torch.autograd.forward_ad has no public name for that."""
-    return forward_ad._set_fwd_grad_enabled(True)  # noqa: FBT003, SLF001
+    return forward_ad._set_fwd_grad_enabled(True)  # noqa: FBT003
 
 
 def primal_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -242,14 +242,14 @@ def primal_of(tensor: torch.Tensor) -> torch.Tensor:
     The public unpack_dual works within its own dual_level alone, and ``detach`` drops all levels.
     """
     try:
-        return torch.ops.aten._fw_primal(tensor, 0)  # type: ignore[no-any-return]  # noqa: SLF001
+        return torch.ops.aten._fw_primal(tensor, 0)  # type: ignore[no-any-return]
     except RuntimeError:  # of vmap, which has no rule for it
         return tensor.clone()  # no view, which would share the tangent, where forward mode is off
 
 
 def version_of(tensor: torch.Tensor) -> int:
     """Return how often a tensor was changed in place, where PyTorch counts it."""
-    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001
+    return 0 if tensor.is_inference() else tensor._version
 
 
 # Public, but not typed.
@@ -257,25 +257,25 @@ is_exporting: Callable[[], bool] = torch.compiler.is_exporting
 
 
 def is_seen() -> bool:
-    """Tell whether something sees every operation in Python, as a tracer does."""
-    return torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001
+    """Return whether something sees every operation in Python, as a tracer does."""
+    return torch._C._len_torch_dispatch_stack() > 0
 
 
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
-    """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
+    """Return whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
     is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
     # Tensors without values, subclasses, and what sees every operation; nothing public tells of it.
-    is_scripted = torch._C._get_tracing_state() is not None  # noqa: SLF001
+    is_scripted = torch._C._get_tracing_state() is not None
     return not all(is_plain) or is_seen() or is_scripted or any(tensor.is_meta for tensor in tensors)
 
 
 # The engine batches cotangents and tangents by an older vmap, which has no public name.
-is_batched_by_autograd: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor  # noqa: SLF001
+is_batched_by_autograd: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 
 def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
     """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
-    if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:  # noqa: SLF001  (no public one asks for all)
+    if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:
         return None
     device = tensors[0].device.type
     if not torch.amp.is_autocast_available(device):
@@ -294,7 +294,7 @@ def autocast_as(setting: tuple[str, bool, Any] | None, tensors: Sequence[torch.T
 
 
 # The key that a strided tensor has in common with its views, 0.4 µs faster than through its public storage.
-storage_of: Callable[[torch.Tensor], int] = torch._C._storage_id  # type: ignore[attr-defined]  # noqa: SLF001
+storage_of: Callable[[torch.Tensor], int] = torch._C._storage_id  # type: ignore[attr-defined]
 
 
 def memory_of(tensor: Any) -> int:
@@ -313,19 +313,19 @@ def memory_of(tensor: Any) -> int:
 
 def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the parameters, buffers and submodules of a module; ``torch.func.functional_call`` has no other way in."""
-    return module._parameters, module._buffers, module._modules  # noqa: SLF001
+    return module._parameters, module._buffers, module._modules
 
 
 def fake_tensors() -> Any:
     """Return a mode for the tensors without memory with which PyTorch's compilers trace; it is no public class."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415  (for the harness only)
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode()
 
 
 def without_donated_buffers() -> Any:
     """Keep compiled functions from donating buffers to their gradient, as their errors ask; no public switch does."""
-    from torch._functorch import config  # noqa: PLC0415  (for the harness only)
+    from torch._functorch import config
 
     return config.patch(donated_buffer=False)
 
@@ -338,5 +338,5 @@ def without_guard_statistics() -> None:
 
 
 def caches_parametrizations() -> bool:
-    """Tell whether ``parametrize.cached()`` is on; there is no public access to it."""
-    return parametrize._cache_enabled > 0  # noqa: SLF001
+    """Return whether ``parametrize.cached()`` is on; there is no public access to it."""
+    return parametrize._cache_enabled > 0

@@ -83,7 +83,7 @@ class Calls:
         return self.current.get(id(tensor), tensor)
 
     def is_differentiated(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a call differentiates with respect to a tensor."""
+        """Return whether a call differentiates with respect to a tensor."""
         return id(tensor) in self.current
 
     def replace(
@@ -127,7 +127,7 @@ def no_op() -> None:
 
 @skip  # where a graph breaks, Dynamo would trace this one, and the next two
 def takes_gradient(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor whose dtype can takes a gradient: a parameter follows the flag that its user set."""
+    """Return whether a tensor whose dtype can takes a gradient: a parameter follows the flag that its user set."""
     parameter = tensor if type(tensor) is torch.nn.Parameter else parameter_of(tensor)
     return parameter is None or parameter.requires_grad
 
@@ -191,7 +191,7 @@ def identity(value: torch.Tensor) -> int | None:
 @hookimpl
 @run_while_tracing
 def is_recording() -> bool:
-    """Tell whether the tape records, below all levels of torch.func, each of which has a grad mode of its own."""
+    """Return whether the tape records, below all levels of torch.func, each of which has a grad mode of its own."""
     return tape_is_on()
 
 

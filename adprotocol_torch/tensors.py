@@ -32,7 +32,7 @@ def array_types() -> dict[type, bool]:
 
 
 def is_of_numpy(leaf: Any) -> bool:
-    """Tell whether a value is an array or a scalar of NumPy that a tensor may stand for, and no Python number."""
+    """Return whether a value is an array or a scalar of NumPy that a tensor may stand for, and no Python number."""
     if not isinstance(leaf, _OF_NUMPY) or isinstance(leaf, (float, complex)):
         return False
     # In a graph it is one that a tensor stands for already, and has no dtype of NumPy.
@@ -72,17 +72,17 @@ def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
 
 def has_strides(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor of any class lies in memory by its strides."""
+    """Return whether a tensor of any class lies in memory by its strides."""
     return tensor.layout is torch.strided and not tensor.is_nested
 
 
 def is_float(leaf: Any) -> bool:
-    """Tell whether a leaf is a tensor that can carry a derivative."""
+    """Return whether a leaf is a tensor that can carry a derivative."""
     return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is an ordinary one, or a parameter, that lies in memory by its strides."""
+    """Return whether a tensor is an ordinary one, or a parameter, that lies in memory by its strides."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
 
 

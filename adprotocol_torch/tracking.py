@@ -26,7 +26,7 @@ NO_LEVEL = -1
 @skip
 @hookimpl
 def within_gradient(value: torch.Tensor) -> bool:
-    """Tell whether an operation on the tensor would carry a derivative, in any mode at any level."""
+    """Return whether an operation on the tensor would carry a derivative, in any mode at any level."""
     # Each check is one C call of 30 to 45 ns; the cheap and common ones come first.
     if functorch_is_active():
         # A torch function mode, such as the guard of a batched cond, would answer at a
@@ -57,7 +57,7 @@ def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
 
 
 def is_on_tape(value: torch.Tensor) -> bool:
-    """Tell whether the autograd engine tracks the tensor, below all wrappers of torch.func.
+    """Return whether the autograd engine tracks the tensor, below all wrappers of torch.func.
 
     That is the answer for a wrapper whose level is not active in this thread, too: PyTorch unwraps it and drops its
     derivative, in a child thread and after the transformation has ended.
@@ -106,7 +106,7 @@ def _below(value: torch.Tensor) -> bool:
 
 
 def is_batched(value: torch.Tensor) -> bool:
-    """Tell whether vmap has batched the tensor, at any level below its wrappers."""
+    """Return whether vmap has batched the tensor, at any level below its wrappers."""
     while level_of(value) > 0:
         if internals.is_batched(value):
             return True

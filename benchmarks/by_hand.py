@@ -21,7 +21,7 @@ _NO_LEVEL = -1
 
 
 def is_tracked(value: torch.Tensor) -> bool:
-    """Tell whether PyTorch would propagate a derivative through a tensor, outside of torch.func.
+    """Return whether PyTorch would propagate a derivative through a tensor, outside of torch.func.
 
     The flag alone is wrong in torch.func, of a wrapper whose level has ended, in forward mode, and below autograd, as
     in a dispatch mode. It leaves out what only adprotocol knows: a checkpoint's first pass, and the level that an

@@ -17,7 +17,7 @@ hookimpl = pluggy.HookimplMarker("bench")
 class Specification:
     @hookspec(firstresult=True)
     def within_gradient(self, value):
-        """Tell whether a derivative is propagated through `value`; None for another framework's."""
+        """Return whether a derivative is propagated through `value`; None for another framework's."""
 
 
 class Torch:

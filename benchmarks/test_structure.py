@@ -81,7 +81,7 @@ def reference(tree):
 
 
 def same_leaves(ours, theirs):
-    """Tell whether two structures hold the identical objects in one order, None aside."""
+    """Return whether two structures hold the identical objects in one order, None aside."""
     return all(a is b for a, b in zip(held(ours), held(theirs), strict=True))
 
 

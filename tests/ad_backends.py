@@ -97,7 +97,7 @@ def _detached(value):
 
 
 def close(got, want):
-    """Tell whether two arrays or numbers are equal to the digits of float32."""
+    """Return whether two arrays or numbers are equal to the digits of float32."""
     return closeness.close(_detached(got), _detached(want))
 
 

@@ -47,7 +47,7 @@ SHOWN = ("docs", "examples", "adprotocol", "adprotocol_jax", "adprotocol_torch",
 
 
 def is_newer_than_its_sources(pages):
-    """Tell whether all that a page may show was there when `make docs` built it."""
+    """Return whether all that a page may show was there when `make docs` built it."""
     index = pages / "searchindex.js"
     files = [*ROOT.glob("*.*"), *(file for part in SHOWN for file in (ROOT / part).rglob("*.*"))]
     built = {"__pycache__", "_build", "generated"}

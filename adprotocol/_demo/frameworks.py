@@ -72,7 +72,7 @@ def named(tree: model.Model) -> dict[str, Any]:
 
 def numpy() -> Outcome:
     """Evaluate under NumPy, which has no derivatives: nothing to answer but False."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     start = model.start(np.float64)
     value = model.loss(start, np.array(model.T), np.array(model.Y), np.array(model.KEPT), np)
@@ -81,15 +81,15 @@ def numpy() -> Outcome:
 
 def autograd() -> Outcome:
     """Run under HIPS autograd: reverse mode on boxes around NumPy arrays."""
-    import autograd.numpy as np  # noqa: PLC0415
+    import autograd.numpy as np
 
     return outcome(np, np.array)
 
 
 def jax(*, jitted: bool) -> Outcome:
     """Run under JAX: every operation when it is called, or the model compiled by ``jax.jit``."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
+    import jax
+    import jax.numpy as jnp
 
     # On the CPU, where all of them are, for they are to agree to rounding.
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):  # noqa: FBT003  (JAX's signature)
@@ -98,7 +98,7 @@ def jax(*, jitted: bool) -> Outcome:
 
 def torch(*, compiled: bool) -> Outcome:
     """Run under PyTorch: eager, or the model compiled by ``torch.compile``."""
-    import torch  # noqa: PLC0415
+    import torch
 
     # Dynamo and AOTAutograd without the code generator: no C compiler is needed.
     compiler = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)

@@ -81,7 +81,7 @@ def start(array: Callable[[float], Any]) -> Model:
 def growth(rate: Any, t: Any, xp: Any) -> Any:
     """Return ``(exp(rate * t) - 1) / rate``, which is ``t`` at rate zero, with the right derivative there."""
     return cond(
-        xp.abs(rate) > 1e-4,  # noqa: PLR2004  (below it, the series is exact to 1e-12)
+        xp.abs(rate) > 1e-4,
         lambda rate: xp.expm1(rate * t) / rate,
         lambda rate: t * (1.0 + rate * t / 2.0 + (rate * t) ** 2 / 6.0),
         rate,

@@ -47,7 +47,7 @@ def main() -> int:
         sys.stderr.write(f"{'done' if rows[-1][-1] in ('yes', 'NO') else rows[-1][-1]}\n")
     good = good and ran > 0
     verdict = "All agree to rounding." if good else "NOT all agree: see the table and the lines above."
-    if ran < 2:  # noqa: PLR2004
+    if ran < 2:
         verdict = "Only one ran: nothing to compare it with." if ran else "Nothing could run: see the lines above."
     width = terminal.width_of(sys.stdout)
     notes = [line for note in (*notes, verdict) for line in terminal.wrapped(note, width or 80)]
@@ -63,7 +63,7 @@ def _reason(framework: Framework, error: Exception, *, absent: bool) -> str:
 
 
 def is_right(outcome: Outcome) -> bool:
-    """Tell whether the answers are right, the numbers finite, and exactly what is frozen has no gradient."""
+    """Return whether the answers are right, the numbers finite, and exactly what is frozen has no gradient."""
     without = {name for name, part in outcome.gradient.items() if part is None}
     finite = all(map(math.isfinite, (outcome.value, *(part or 0.0 for part in outcome.gradient.values()))))
     answered = outcome.answers == [False, True][: len(outcome.answers)]

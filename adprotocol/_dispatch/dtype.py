@@ -45,7 +45,7 @@ def kind_of_dtype(dtype: Any) -> str:
 
 
 def is_inexact(dtype: Any) -> bool:
-    """Tell whether a dtype is floating-point or complex."""
+    """Return whether a dtype is floating-point or complex."""
     kind = getattr(dtype, "kind", "V")
     # bfloat16 and the 8-bit floats have kind 'V', like every dtype that NumPy does not know.
     if isinstance(kind, str) and kind != "V":
@@ -54,7 +54,7 @@ def is_inexact(dtype: Any) -> bool:
 
 
 def holds(dtype: Any, number: complex) -> bool:
-    """Tell whether arrays of a dtype can hold a Python number: integers no fraction, booleans nothing but a bool."""
+    """Return whether arrays of a dtype can hold a Python number: integers no fraction, booleans nothing but a bool."""
     kind = kind_of_dtype(dtype)
     if isinstance(number, bool):
         return kind != ""

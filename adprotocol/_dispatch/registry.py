@@ -185,7 +185,7 @@ def _free_name(plugins: dict[str, Plugin], framework: str) -> str:
 
 
 def _is_half_imported(name: str) -> bool:
-    """Tell whether the import of a module is under way: who uses it now sees a part of it."""
+    """Return whether the import of a module is under way: who uses it now sees a part of it."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return getattr(spec, "_initializing", False)
 

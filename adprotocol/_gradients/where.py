@@ -93,7 +93,7 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Tell whether a pattern matches a path."""
+    """Return whether a pattern matches a path."""
     return _compiled(pattern)(name) is not None
 
 

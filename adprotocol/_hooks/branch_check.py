@@ -19,7 +19,7 @@ VARIABLE = "ADPROTOCOL_CHECK_BRANCHES"
 
 
 def is_on() -> bool:
-    """Tell whether the environment asks for the check."""
+    """Return whether the environment asks for the check."""
     return os.environ.get(VARIABLE, "") not in ("", "0")
 
 

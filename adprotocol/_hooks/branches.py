@@ -124,7 +124,7 @@ class Branches:
         return "Make them equal (broadcast, cast, or return zeros of the same shape)"
 
     def agree(self, one: Any, other: Any) -> bool:
-        """Tell whether two branches may return these at one place: types, or Python numbers, of which any two match."""
+        """Return whether two branches may return these at one place: types, or any two Python numbers."""
         if isinstance(one, NUMBERS):
             return isinstance(other, NUMBERS) or _takes(other, one)
         if isinstance(other, NUMBERS):

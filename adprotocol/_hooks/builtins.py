@@ -113,7 +113,7 @@ def _is_of_numpy(cls: type, name: str) -> bool:
 
 
 def is_array(cls: type) -> bool:
-    """Tell whether a class has the marks of an array."""
+    """Return whether a class has the marks of an array."""
     return any(hasattr(cls, name) for name in ("__array_namespace__", "__dlpack__", "__jax_array__")) or (
         hasattr(cls, "shape") and hasattr(cls, "dtype")
     )

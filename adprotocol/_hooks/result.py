@@ -66,7 +66,7 @@ def common_structure(one: Treespec, other: Treespec) -> Treespec:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two values that are not arrays are identical, or of one class and equal."""
+    """Return whether two values that are not arrays are identical, or of one class and equal."""
     return one is other or (type(one) is type(other) and same_constant(one, other))
 
 

@@ -20,7 +20,7 @@ ASK_PARAMETERS = "another value is being differentiated here; to detect training
 
 
 def within_gradient(value: Any = UNSET, /, *others: Any) -> Any:
-    """Tell whether a derivative is being propagated through any of the values, here and now.
+    """Return whether a derivative is being propagated through any of the values, here and now.
 
     True exactly when the framework would propagate a derivative, forward or
     reverse, at any nesting level, through an operation applied at this point of

@@ -40,7 +40,7 @@ def labelled_leaves(treespec: Treespec, *, within: bool = False) -> list[bool]:
 
 
 def is_array(leaf: Any) -> bool:
-    """Tell whether a leaf is an array of a framework."""
+    """Return whether a leaf is an array of a framework."""
     kind = lookup(type(leaf)).kind
     return kind is ARRAY or kind is CONSTANT
 

@@ -106,6 +106,6 @@ def shape_of(value: Any) -> tuple[Any, ...] | None:
 
 
 def is_complex(value: Any) -> bool:
-    """Tell whether an array or number is complex."""
+    """Return whether an array or number is complex."""
     dtype = getattr(value, "dtype", None)
     return isinstance(value, complex) if dtype is None else kind_of_dtype(dtype) == "complex"

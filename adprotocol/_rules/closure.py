@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def may_hold(function: Any) -> bool:
-    """Tell whether a function may hold arrays; a plain function without closure and defaults cannot."""
+    """Return whether a function may hold arrays; a plain function without closure and defaults cannot."""
     inner = getattr(function, "fun", function)
     is_function = isinstance(inner, types.FunctionType)
     return not is_function or bool(inner.__closure__ or inner.__defaults__ or inner.__kwdefaults__)
@@ -33,7 +33,7 @@ def _is_function(value: Any) -> bool:
 
 
 def hold_tracked(functions: Iterable[Any]) -> bool:
-    """Tell whether a function holds a value that is differentiated, in its closure or its defaults."""
+    """Return whether a function holds a value that is differentiated, in its closure or its defaults."""
     held = [array for function in functions for array in closed_over(function)]
     return len(held) > 0 and ask(tuple(held)) is True
 

@@ -103,7 +103,7 @@ class CustomDerivative(RuleFunctions):
 
     @property
     def has_rule(self) -> bool:
-        """Tell whether there is a rule."""
+        """Return whether there is a rule."""
         return self.vjp is not None or self.jvp is not None
 
     def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,7 +180,7 @@ class CustomDerivative(RuleFunctions):
         return result
 
     def _is_plain(self, leaves: Sequence[Any]) -> bool:
-        """Tell whether the result shows if the function uses what it or a rule holds: no argument is differentiated."""
+        """Return whether the call is plain although it holds tracked values; its result then shows any use of those."""
         if not hold_tracked(self.watched):
             return False
         if ask(tuple(leaves)) is not False:

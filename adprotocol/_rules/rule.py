@@ -48,7 +48,7 @@ class RuleFunctions(Wrapper):
         self.known: dict[tuple[Binding, int], DerivativeRule] = {}
 
     def reads(self, place: int) -> bool:
-        """Tell whether a rule may read what it gets at a place among its arguments."""
+        """Return whether a rule may read what it gets at a place among its arguments."""
         return reads(self.vjp, place) or reads(self.jvp, place)
 
     def result_of(self, returned: Any) -> Any:
@@ -235,7 +235,7 @@ class DerivativeRule:
 
 
 def _is_differentiated(leaf: Any) -> bool:
-    """Tell whether a leaf of a result is inexact; what NumPy computed counts too."""
+    """Return whether a leaf of a result is inexact; what NumPy computed counts too."""
     binding = lookup(type(leaf))
     if binding.kind is ARRAY or binding.kind is CONSTANT:
         return binding.trainable(leaf) is not None

@@ -51,7 +51,7 @@ def completed(
 
 
 def takes_arguments(rule: Callable[..., Any]) -> bool:
-    """Tell whether a rule takes more than its own two arguments by position."""
+    """Return whether a rule takes more than its own two arguments by position."""
     known = signature(rule)
     if known is None:
         return True
@@ -60,7 +60,7 @@ def takes_arguments(rule: Callable[..., Any]) -> bool:
 
 
 def reads(rule: Callable[..., Any] | None, place: int) -> bool:
-    """Tell whether a rule may read what it gets at a place among its arguments; one that is None reads nothing."""
+    """Return whether a rule may read what it gets at a place among its arguments; one that is None reads nothing."""
     if rule is None or type(rule) is not types.FunctionType:
         return rule is not None
     code = rule.__code__

@@ -62,7 +62,7 @@ def _class_fields(cls: type) -> tuple[str, ...] | None:
 
 
 def declares(cls: type) -> bool:
-    """Tell whether a class declares trainable fields."""
+    """Return whether a class declares trainable fields."""
     if cls in BUILT_IN and cls not in _REGISTERED:
         return False
     return hasattr(cls, ATTRIBUTE) or not _REGISTERED.keys().isdisjoint(cls.__mro__) or bool(frozen_fields(cls))

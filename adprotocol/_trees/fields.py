@@ -22,19 +22,19 @@ NOTES = frozenset({"__orig_class__", "_attrs_cached_hash"})
 
 
 def has_fields(cls: type) -> bool:
-    """Tell whether `cls` is a dataclass or an attrs class."""
+    """Return whether `cls` is a dataclass or an attrs class."""
     # As `dir` lists them, in a fifth of the time.
     return any("__dataclass_fields__" in vars(base) or "__attrs_attrs__" in vars(base) for base in cls.__mro__)
 
 
 def is_enum(cls: type) -> bool:
-    """Tell whether the instances of `cls` are the members of an Enum."""
+    """Return whether the instances of `cls` are the members of an Enum."""
     enum = sys.modules.get("enum")
     return enum is not None and issubclass(cls, enum.Enum)
 
 
 def holds_attributes_alone(cls: type) -> bool:
-    """Tell whether an instance is its attributes and no more: it is no dict or error too, and no field is a property.
+    """Return whether an instance is its attributes and no more: it is no dict or error too, and no field is a property.
 
     A property keeps the value of its field in a second attribute.
     """

@@ -48,7 +48,7 @@ def plain_array(array: Any) -> Any:
 
 
 def holds_objects(array: Any) -> bool:
-    """Tell whether the elements of a NumPy array or scalar are objects, or some fields of them are."""
+    """Return whether the elements of a NumPy array or scalar are objects, or some fields of them are."""
     return array.dtype.hasobject  # type: ignore[no-any-return]
 
 
@@ -75,7 +75,7 @@ def held(value: Any) -> list[Any]:
 
 
 def layout(cls: type) -> tuple[bool, tuple[str, ...]]:
-    """Tell whether the instances of a class have a ``__dict__``, and return the names of their slots."""
+    """Return whether the instances of a class have a ``__dict__``, and return the names of their slots."""
     members = [item for base in cls.__mro__ if vars(base).get("__slots__") for item in vars(base).items()]
     return cls.__dictoffset__ != 0, tuple(
         name for name, member in members if isinstance(member, types.MemberDescriptorType)
@@ -133,7 +133,7 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
 
 
 def _wraps_function(value: Any) -> bool:
-    """Tell whether a framework made an object of a plain function, which is not searched either."""
+    """Return whether a framework made an object of a plain function, which is not searched either."""
     while lookup(type(value)) is BINDINGS.WRAPPER:
         value = getattr(value, "__wrapped__", None)
     return lookup(type(value)).kind is FUNCTION

@@ -58,7 +58,7 @@ def admit(value: Any) -> str:
 
 
 def is_container(value: Any) -> bool:
-    """Tell whether the traversal flattens `value`."""
+    """Return whether the traversal flattens `value`."""
     return binding_for(value).flatten is not None
 
 
@@ -172,7 +172,7 @@ class Flattened:
 
 
 def is_inert(children: Sequence[Any]) -> bool:
-    """Tell whether there are only settings among the children: integers, texts and functions."""
+    """Return whether there are only settings among the children: integers, texts and functions."""
     for leaf in tree_leaves(tuple(children)):
         kind = lookup(type(leaf)).kind
         if kind is not FUNCTION and kind is not CLASS and type(leaf) not in (int, str, bytes):

@@ -71,7 +71,7 @@ def without_views(treespec: Treespec) -> Treespec:
 
 
 def treespecs_equal(one: Treespec, other: Treespec) -> bool:
-    """Tell whether two treespecs are equal; those whose static fields cannot be compared (arrays) are not."""
+    """Return whether two treespecs are equal; those whose static fields cannot be compared (arrays) are not."""
     if one is None or other is None:
         return one is other
     if not same_node(one, other):
@@ -83,7 +83,7 @@ def treespecs_equal(one: Treespec, other: Treespec) -> bool:
 
 
 def same_node(one: Treespec, other: Treespec) -> bool:
-    """Tell whether two outermost nodes are alike; the order of the keys of a dict is no part of its structure."""
+    """Return whether two outermost nodes are alike; the order of the keys of a dict is no part of its structure."""
     # Before 2.13 Dynamo of PyTorch does not trace `!=` of tuples.
     if not (one[0] is other[0] and one[2] == other[2]):
         return False
@@ -113,7 +113,7 @@ def difference(one: Treespec, other: Treespec, name: str, other_name: str, above
 
 
 def same_constant(one: Any, other: Any) -> bool:
-    """Tell whether two values that are not arrays are the same: by identity, or by an equality that is a bool."""
+    """Return whether two values that are not arrays are the same: by identity, or by an equality that is a bool."""
     if one is other:
         return True
     try:

@@ -78,7 +78,7 @@ def apply(packages, name, *options, check=True):
 
 
 def applies(packages, name, *options):
-    """Tell whether the patch can be applied."""
+    """Return whether the patch can be applied."""
     return apply(packages, name, "--check", *options, check=False).returncode == 0
 
 

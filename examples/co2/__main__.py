@@ -54,7 +54,7 @@ def table(fits: Mapping[str, Fit]) -> str:
 
 
 def agree(fits: Mapping[str, Fit]) -> bool:
-    """Tell whether there are fits, and all have the value and the parameters of the first."""
+    """Return whether there are fits, and all have the value and the parameters of the first."""
     found = [[fit.values[1], *named(fit.kernel).values()] for fit in fits.values()]
     return bool(found) and all(
         math.isclose(number, reference, rel_tol=TOLERANCE)

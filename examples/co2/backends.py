@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 def by_autograd(series: Series) -> training.Fit:
     """Train with HIPS autograd."""
-    import autograd.numpy as np  # noqa: PLC0415
+    import autograd.numpy as np
 
     return training.train(series, np, np.array)
 
 
 def by_jax(series: Series) -> training.Fit:
     """Train with JAX, the whole step compiled by ``jax.jit``."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
+    import jax
+    import jax.numpy as jnp
 
     _register_with_jax()
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):  # noqa: FBT003  (JAX's signature)
@@ -34,7 +34,7 @@ def by_jax(series: Series) -> training.Fit:
 @functools.cache
 def _register_with_jax() -> None:
     """Let kernels be arguments of ``jax.jit``; `adprotocol` takes them apart without."""
-    import jax  # noqa: PLC0415
+    import jax
 
     for cls in (kernels.SquaredExponential, kernels.Periodic, kernels.Noise, kernels.Sum, kernels.Product):
         jax.tree_util.register_dataclass(cls)
@@ -42,7 +42,7 @@ def _register_with_jax() -> None:
 
 def by_torch(series: Series) -> training.Fit:
     """Train with PyTorch, eager."""
-    import torch  # noqa: PLC0415
+    import torch
 
     return training.train(series, torch, functools.partial(torch.tensor, dtype=torch.float64, device="cpu"))
 

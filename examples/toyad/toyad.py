@@ -377,7 +377,7 @@ def lift(value):
 
 
 def is_inexact(value):
-    """Tell whether the dtype is one that can carry a derivative."""
+    """Return whether the dtype is one that can carry a derivative."""
     return value.dtype.kind in "fc"
 
 
@@ -1100,7 +1100,7 @@ def no_grad():
 
 
 def is_differentiated(x):
-    """Tell whether a derivative is propagated through a value: a bool, or staged while a program is traced."""
+    """Return whether a derivative is propagated through a value: a bool, or staged while a program is traced."""
     if not isinstance(x, Value) or not is_inexact(x):
         return False
     answer = differentiated(x)

@@ -49,7 +49,7 @@ class NeverOnTheHost(TorchDispatchMode):
 
 
 def _is_free(func, leaves):
-    """Tell whether nothing waits, though there are two devices: no element is copied, or scalars are arguments."""
+    """Return whether nothing waits, though there are two devices: no element is copied, or scalars are arguments."""
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if func._schema.name in ("aten::_to_copy", "aten::copy_"):
         return all(tensor.numel() == 0 for tensor in tensors)

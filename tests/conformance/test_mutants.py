@@ -49,7 +49,7 @@ def harness():
 
 
 def fails(scenario, h):
-    """Tell whether a scenario raises, or does not return."""
+    """Return whether a scenario raises, or does not return."""
     errors = []
 
     def call():

@@ -155,7 +155,7 @@ def run(program, framework):
 
 
 def _refuses_other_branches(program, framework, answers, error):
-    """Tell whether the program by hand raises an error, too, if it runs the other branches: a staged `cond` does."""
+    """Return whether the program by hand raises an error, too, if it runs the other branches: a staged `cond` does."""
     for unknown in (True, False):
         try:
             _evaluate(framework, source.by_hand(program, answers, unknown), program.name)

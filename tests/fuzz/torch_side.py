@@ -285,7 +285,7 @@ def _on_tape(f, x):
 
 
 def _reaches_others(leaf, value):
-    """Tell whether a value was computed from leaves besides its own."""
+    """Return whether a value was computed from leaves besides its own."""
     waiting, seen = [value.grad_fn], set()
     while waiting:
         node = waiting.pop()

@@ -110,7 +110,7 @@ def walk(tree, path=()):
 
 
 def alike(one, other):
-    """Tell whether two structures have the same nodes and the identical leaves."""
+    """Return whether two structures have the same nodes and the identical leaves."""
     if type(one) is not type(other):
         return False
     if type(one) in FIELDS:

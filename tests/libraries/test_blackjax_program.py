@@ -3,11 +3,11 @@
 import pytest
 
 blackjax = pytest.importorskip("blackjax", reason="needs blackjax: make libraries")
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
+import jax
+import jax.numpy as jnp
 
-import adprotocol  # noqa: E402
-from adprotocol import NonDifferentiable, cond, within_gradient  # noqa: E402
+import adprotocol
+from adprotocol import NonDifferentiable, cond, within_gradient
 
 DATA = jnp.array([1.5, 2.5])
 

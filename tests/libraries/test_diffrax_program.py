@@ -3,12 +3,12 @@
 import pytest
 
 diffrax = pytest.importorskip("diffrax", reason="needs diffrax: make libraries")
-import equinox as eqx  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 
-import adprotocol  # noqa: E402
-from adprotocol import cond, within_gradient  # noqa: E402
+import adprotocol
+from adprotocol import cond, within_gradient
 
 Y0 = jnp.array([2.0, 0.5])
 

@@ -3,11 +3,11 @@
 import pytest
 
 eqx = pytest.importorskip("equinox", reason="needs equinox: make libraries")
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
+import jax
+import jax.numpy as jnp
 
-import adprotocol  # noqa: E402
-from adprotocol import cond, within_gradient  # noqa: E402
+import adprotocol
+from adprotocol import cond, within_gradient
 
 X = jnp.linspace(-1.0, 1.0, 6)[:, None]
 

@@ -7,7 +7,7 @@ import pytest
 gpytorch = pytest.importorskip("gpytorch", reason="needs gpytorch: make libraries")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-import adprotocol  # noqa: E402
+import adprotocol
 
 X = torch.linspace(0.0, 1.0, 12)
 Y = torch.sin(X * 2.0 * math.pi)

@@ -5,8 +5,8 @@ import pytest
 lightning = pytest.importorskip("lightning", reason="needs lightning: make libraries")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-import adprotocol  # noqa: E402
-from adprotocol import within_gradient  # noqa: E402
+import adprotocol
+from adprotocol import within_gradient
 
 X = torch.linspace(-1.0, 1.0, 8)[:, None]
 BATCHES = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, 2.0 * X), batch_size=4)

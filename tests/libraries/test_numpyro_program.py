@@ -3,14 +3,14 @@
 import pytest
 
 numpyro = pytest.importorskip("numpyro", reason="needs numpyro: make libraries")
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from numpyro import distributions, optim  # noqa: E402
-from numpyro.infer import SVI, Trace_ELBO, autoguide  # noqa: E402
-from numpyro.infer.util import log_density  # noqa: E402
+import jax
+import jax.numpy as jnp
+from numpyro import distributions, optim
+from numpyro.infer import SVI, Trace_ELBO, autoguide
+from numpyro.infer.util import log_density
 
-import adprotocol  # noqa: E402
-from adprotocol import cond, within_gradient  # noqa: E402
+import adprotocol
+from adprotocol import cond, within_gradient
 
 X = jnp.linspace(-1.0, 1.0, 8)
 Y = 2.0 * X + 0.5

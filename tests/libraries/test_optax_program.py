@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 optax = pytest.importorskip("optax", reason="needs optax: make libraries")
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
+import jax
+import jax.numpy as jnp
 
-import adprotocol  # noqa: E402
-from adprotocol import NonDifferentiable, combine, register_structure  # noqa: E402
+import adprotocol
+from adprotocol import NonDifferentiable, combine, register_structure
 
 
 @register_structure(static=("name",))

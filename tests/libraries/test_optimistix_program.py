@@ -3,11 +3,11 @@
 import pytest
 
 optimistix = pytest.importorskip("optimistix", reason="needs optimistix: make libraries")
-import jax.numpy as jnp  # noqa: E402
+import jax.numpy as jnp
 
-import adprotocol  # noqa: E402
-from adprotocol import cond, within_gradient  # noqa: E402
-from adprotocol.errors import UndecidableError  # noqa: E402
+import adprotocol
+from adprotocol import cond, within_gradient
+from adprotocol.errors import UndecidableError
 
 MODEL = {"a": jnp.float32(2.0), "degree": 2}
 

@@ -6,7 +6,7 @@ peft = pytest.importorskip("peft", reason="needs peft: make libraries")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make libraries")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-import adprotocol  # noqa: E402
+import adprotocol
 
 IDS = torch.tensor([[1, 5, 2, 7]])
 

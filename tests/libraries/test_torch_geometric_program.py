@@ -4,11 +4,11 @@ import pytest
 
 geometric = pytest.importorskip("torch_geometric", reason="needs torch_geometric: make libraries")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
-from torch_geometric.data import Data  # noqa: E402
-from torch_geometric.nn import GCNConv  # noqa: E402
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
-import adprotocol  # noqa: E402
-from adprotocol import cond, within_gradient  # noqa: E402
+import adprotocol
+from adprotocol import cond, within_gradient
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 GRAPH = Data(x=torch.eye(3), edge_index=EDGES, y=torch.tensor([0, 1, 0]))

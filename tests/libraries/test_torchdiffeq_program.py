@@ -5,8 +5,8 @@ import pytest
 torchdiffeq = pytest.importorskip("torchdiffeq", reason="needs torchdiffeq: make libraries")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-import adprotocol  # noqa: E402
-from adprotocol import cond, within_gradient  # noqa: E402
+import adprotocol
+from adprotocol import cond, within_gradient
 
 
 class Dynamics(torch.nn.Module):

@@ -5,9 +5,9 @@ import pytest
 transformers = pytest.importorskip("transformers", reason="needs transformers: make libraries")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-import adprotocol  # noqa: E402
-from adprotocol import non_differentiable, value_and_grad, within_gradient  # noqa: E402
-from adprotocol.errors import OpaqueValueError  # noqa: E402
+import adprotocol
+from adprotocol import non_differentiable, value_and_grad, within_gradient
+from adprotocol.errors import OpaqueValueError
 
 IDS = torch.tensor([[1, 5, 2, 7], [3, 3, 0, 9]])
 

@@ -84,7 +84,7 @@ def environment(point):
 
 
 def has(python, requirements):
-    """Tell whether an environment has these distributions, each in the version that is asked for, if one is."""
+    """Return whether an environment has these distributions, each in the version that is asked for, if one is."""
     installed = {canonical(name): version for name, version in installed_versions(python).items()}
     for requirement in requirements:
         name, _, version = requirement.partition("==")

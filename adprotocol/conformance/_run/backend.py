@@ -94,7 +94,7 @@ def find(name: str, device: str | None = None) -> Backend:
     device, and `BrokenBackend` if the plugin or its hook fails.
     """
     if name == NUMPY:
-        from adprotocol.conformance._run.numpy_harness import NumpyHarness  # noqa: PLC0415  (imports NumPy)
+        from adprotocol.conformance._run.numpy_harness import NumpyHarness
 
         return around(NumpyHarness(device), expression=expression_of(name, device))
     plugin = _activated(name)

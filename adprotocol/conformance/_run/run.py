@@ -285,7 +285,7 @@ class Run:
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
     """Ignore warnings, of experimental features and of divisions by zero, and let nothing of an error stay active."""
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     with warnings.catch_warnings(), np.errstate():
         warnings.simplefilter("ignore")

@@ -114,7 +114,7 @@ class Item:
 
     def __call__(self) -> None:
         """Run it, and tell pytest the outcome."""
-        import pytest  # noqa: PLC0415  (an optional dependency)
+        import pytest
 
         if self.case is None:
             problems = self.run.check(self.name)
@@ -173,7 +173,7 @@ def suite(
         BrokenBackend: as `run`.
     """
     backends.need("pytest", "the conformance suite runs on pytest")
-    import pytest  # noqa: PLC0415  (an optional dependency)
+    import pytest
 
     made = Run(backends.of(backend, device))
     items = [Item(made, None, name) for name in CHECKS]

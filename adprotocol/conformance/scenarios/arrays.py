@@ -38,13 +38,13 @@ def dtypes_of_numpy(h: Checked) -> list[str]:
 
 def assert_near(h: Checked, got: Any, want: float, what: str, like: Any = None) -> None:
     """Compare all elements with a number that every floating-point dtype has; dtype and shape with those of `like`."""
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     if like is not None:
         (dtype, shape), due = ((array.dtype, array.shape) for array in (h.numpy(got), h.numpy(like)))
         h.check((dtype, shape) == due, f"{what} has dtype {dtype} and shape {shape}; {due} was expected")
     found = np.asarray(h.numpy(got), dtype=float)
-    h.check(bool(np.all(np.abs(found - want) < 0.01)), f"{what}: {found} was found, {want:g} expected")  # noqa: PLR2004
+    h.check(bool(np.all(np.abs(found - want) < 0.01)), f"{what}: {found} was found, {want:g} expected")
 
 
 SHAPES = ((1,), (2, 1, 3), (1, 2, 1, 2))

@@ -73,7 +73,7 @@ def grid(
             scenario(
                 f"{prefix}{transforms.replace(' ', '-').replace('_', '-')}",
                 {"transforms": transforms},
-                level=MUST if depth <= 2 else SHOULD,  # noqa: PLR2004
+                level=MUST if depth <= 2 else SHOULD,
                 rule=rule,
                 transform=transforms,
                 source=_source(transforms),

@@ -27,7 +27,7 @@ _RULES = "JAX: callbacks that are differentiated: https://github.com/jax-ml/jax/
 
 def _squares(x: Any) -> Any:
     """Return x ** 2, or raise if it is not NumPy that calls."""
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     if type(x) is not np.ndarray or x.flags.writeable:
         msg = f"a host function got {type(x).__name__}, not an array of NumPy that is read-only"
@@ -36,7 +36,7 @@ def _squares(x: Any) -> Any:
 
 
 def _require_arrays_of_its_own(h: Checked) -> None:
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     if isinstance(h.array(1.0), np.ndarray):
         msg = "its arrays are NumPy's, of which a host function is the function itself"
@@ -50,7 +50,7 @@ def dtypes(h: Checked) -> None:
     Expect x ** 2 = 4 and its gradient 7 by a rule, computed by NumPy in 64 bits, as arrays of the dtype of x, for each
     dtype, and x n = 6 with integers n; integers as such.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     f, n = hosted(h, lambda x: np.asarray(_squares(x), np.float64)), h.array([3, 3])
     of_two = hosted(h, lambda x, y: np.asarray(x, np.float64) * y)
@@ -76,7 +76,7 @@ def structures(h: Checked, transforms: str) -> None:
     Expect 2 x, and the length 3 of a keyword as an integer, of x in a dict beside a text: (2 x) ** 2 at 2.5; an error
     where it is staged and nobody tells the shapes.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     def twice(d: Any, *, name: str) -> Any:
         return {"b": 2.0 * d["a"], "n": (np.array(len(name + d["text"]), np.int32),)}
@@ -182,7 +182,7 @@ def of_numpy(h: Checked) -> None:
 
     Expect NumPy's own arrays in, read-only, and what it returns out; with a rule and residuals as well.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     made = np.array([4.0, 9.0])
 
@@ -203,7 +203,7 @@ def _rows(h: Checked, functions: tuple[Any, Any], run: Any, want: Any, calls: tu
     _require_arrays_of_its_own(h)
     for batched, due in enumerate(calls):
         shapes: list[Any] = []
-        f = hosted(h, lambda c, x: noted(shapes, (c.shape, x.shape), fun(c, x)), like, batched=bool(batched))  # noqa: B023
+        f = hosted(h, lambda c, x: noted(shapes, (c.shape, x.shape), fun(c, x)), like, batched=bool(batched))
         h.assert_equal(run(f), want, f"with batched={bool(batched)}")
         h.check(shapes == due, f"with batched={bool(batched)} it was called with the shapes {shapes}, not {due}")
 
@@ -245,13 +245,13 @@ def called_as_written(h: Checked) -> None:
 
     Expect x ** 2 at 3, twice by name and once inside a function with a rule: a call for each.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     calls: list[Any] = []
     f = hosted(h, lambda x: noted(calls, x, x * x), lambda x: x)
     f(h.array(3.0))
     h.assert_equal(f(h.array(3.0)) + ruled(h, f, lambda ct, *_: (ct,))(h.array(3.0)), 18.0)
-    h.check(len(calls) == 3, f"it was called {len(calls)} times, not 3")  # noqa: PLR2004
+    h.check(len(calls) == 3, f"it was called {len(calls)} times, not 3")
     given = h.array([3.0])
     if h.has("cast", "dtypes") and not isinstance(given, np.ndarray):
         given = h.cast(given, dtypes_of_numpy(h)[-1])
@@ -278,7 +278,7 @@ def shares_no_memory(h: Checked) -> None:
     Expect x of a function that returns one array of its own each time, as it was when the function is called again with
     2 x; and p of one that returns its argument, when the parameter p is changed. Its argument is read-only.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     _require_arrays_of_its_own(h)
     own: list[Any] = []
@@ -317,7 +317,7 @@ def inputs_are_read_only(h: Checked, transforms: str) -> None:
 
     for change in (first, all_of_it):
         x, f = h.array([[1.0, 2.0], [3.0, 4.0]]), hosted(h, change, lambda x: x)
-        for run in (f, lambda x: getattr(h, transforms)(f)(x if transforms != "vmap" else x + 0.0)):  # noqa: B023
+        for run in (f, lambda x: getattr(h, transforms)(f)(x if transforms != "vmap" else x + 0.0)):
             # A compiler may show the error as one of its own.
             with h.raises(Exception):
                 h.numpy(run(x))

@@ -1,6 +1,6 @@
 """The plugin for MLX, broken on purpose: see `mutation`, which runs the mutants and says how to."""
 
-# ruff: noqa: ANN001, ANN202, PLC0415, SLF001  (reaches into the plugin)
+# ruff: noqa: ANN001, ANN202  (reaches into the plugin)
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def big_is_plain() -> None:
     from adprotocol_mlx import answer
 
     is_inexact = answer.is_inexact
-    answer.is_inexact = lambda value: is_inexact(value) and value.size <= 100  # noqa: PLR2004
+    answer.is_inexact = lambda value: is_inexact(value) and value.size <= 100
 
 
 @mutant(QUERY)
@@ -121,7 +121,7 @@ def long_programs_are_plain() -> None:
 
         def first(label):
             steps.append(label)
-            return len(steps) <= 30 and passes(label)  # noqa: PLR2004
+            return len(steps) <= 30 and passes(label)
 
         return reached(self, starts, first)
 
@@ -375,7 +375,7 @@ def empty_leaves_take_none() -> None:
 @mutant(GRADIENT, TRAINABLE)
 def half_takes_none() -> None:
     """A leaf of 16 bits takes no gradient."""
-    _never_trainable(lambda value: value.dtype.size == 2)  # noqa: PLR2004
+    _never_trainable(lambda value: value.dtype.size == 2)
 
 
 @mutant(GRADIENT, TRAINABLE)

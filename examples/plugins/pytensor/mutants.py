@@ -1,6 +1,6 @@
 """The plugin for PyTensor, broken on purpose: see `mutation`, which runs the mutants and says how to."""
 
-# ruff: noqa: ANN001, ANN202, ARG001, PLC0415, SLF001  (reaches into the plugin)
+# ruff: noqa: ANN001, ANN202, ARG001  (reaches into the plugin)
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ argument, and no flag to set or to forget: a plain call evaluates, a differentia
 Keras' own flag, so the question is about the values of `trainable_variables`.
 """
 
-# ruff: noqa: ANN001, ANN201, ANN202, ANN204, PLC0415, T201  (a script; Keras reads its variable first)
+# ruff: noqa: ANN001, ANN201, ANN202, ANN204, T201  (a script; Keras reads its variable first)
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
 """The plugin for TensorFlow, broken on purpose: see `mutation`, which runs the mutants and says how to."""
 
-# ruff: noqa: ANN001, ANN003, ANN202, ARG001, ARG005, PLC0415, SLF001  (reaches into the plugin)
+# ruff: noqa: ANN001, ANN003, ANN202, ARG001, ARG005  (reaches into the plugin)
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def loops_carry_nothing() -> None:
 
     def first(self, tensor):
         found = before(self, tensor)
-        return found[:1] if isinstance(found, tuple) and len(found) == 2 and stack.is_loop(tensor.graph) else found  # noqa: PLR2004
+        return found[:1] if isinstance(found, tuple) and len(found) == 2 and stack.is_loop(tensor.graph) else found
 
     _careful(paths.Walk, first)
 
@@ -992,7 +992,7 @@ def empty_leaves_take_none() -> None:
 @mutant(GRADIENT, TRAINABLE)
 def half_takes_none() -> None:
     """A leaf of 16 bits takes no gradient."""
-    _never_trainable(lambda value: value.dtype.size == 2)  # noqa: PLR2004
+    _never_trainable(lambda value: value.dtype.size == 2)
 
 
 @mutant(GRADIENT, TRAINABLE)

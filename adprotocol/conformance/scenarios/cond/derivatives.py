@@ -79,8 +79,8 @@ def unused_operand(h: Checked) -> None:
 
     for pred, value, first, second in ((True, 25.0, 10.0, 0.0), (False, 9.0, 0.0, 6.0)):
         for known in (pred, h.array(pred)):
-            h.assert_value_and_grad(lambda a: f(a, three, known), (five,), value, first, f"{pred}, in a")  # noqa: B023
-            h.assert_value_and_grad(lambda b: f(five, b, known), (three,), value, second, f"{pred}, in b")  # noqa: B023
+            h.assert_value_and_grad(lambda a: f(a, three, known), (five,), value, first, f"{pred}, in a")
+            h.assert_value_and_grad(lambda b: f(five, b, known), (three,), value, second, f"{pred}, in b")
 
 
 @scenario(varies=True)
@@ -92,14 +92,14 @@ def unused_vector(h: Checked) -> None:
     """
     v, constant = h.array([2.0, 3.0]), h.array([7.0, 7.0])
     h.assert_value_and_grad(
-        lambda v: adprotocol.cond(False, lambda v: v[0] * v[1], lambda _: 7.0, v) + v[0],  # noqa: FBT003
+        lambda v: adprotocol.cond(False, lambda v: v[0] * v[1], lambda _: 7.0, v) + v[0],
         (v,),
         9.0,
         [1.0, 0.0],
         "a Python number",
     )
     h.assert_value_and_grad(
-        lambda v: adprotocol.cond(False, lambda v: v, lambda _: constant, v)[0],  # noqa: FBT003
+        lambda v: adprotocol.cond(False, lambda v: v, lambda _: constant, v)[0],
         (v,),
         7.0,
         [0.0, 0.0],
@@ -133,7 +133,7 @@ def unused_operand_traced(h: Checked, way: str) -> None:
     for a, value, first, second in ((5.0, 25.0, 10.0, 0.0), (-2.0, 9.0, 0.0, 6.0)):
         array = h.array(a)
         h.assert_value_and_grad(lambda x: jitted(x, three), (array,), value, first, f"at {a}, in a")
-        h.assert_value_and_grad(lambda y: jitted(array, y), (three,), value, second, f"at {a}, in b")  # noqa: B023
+        h.assert_value_and_grad(lambda y: jitted(array, y), (three,), value, second, f"at {a}, in b")
 
 
 @scenario(transform="grad of vmap", source=_BATCHED)
@@ -269,9 +269,9 @@ def several_operands(h: Checked) -> None:
 
     for point, value, slopes in (((3.0, 2.0, 4.0), 24.0, (8.0, 12.0, 6.0)), ((1.0, 2.0, 4.0), 21.0, (1.0, 0.0, 5.0))):
         a, b, c = map(h.array, point)
-        h.assert_value_and_grad(lambda a: f(a, b, c), (a,), value, slopes[0], f"at {point}, in a")  # noqa: B023
-        h.assert_value_and_grad(lambda b: f(a, b, c), (b,), value, slopes[1], f"at {point}, in b")  # noqa: B023
-        h.assert_value_and_grad(lambda c: f(a, b, c), (c,), value, slopes[2], f"at {point}, in c")  # noqa: B023
+        h.assert_value_and_grad(lambda a: f(a, b, c), (a,), value, slopes[0], f"at {point}, in a")
+        h.assert_value_and_grad(lambda b: f(a, b, c), (b,), value, slopes[1], f"at {point}, in b")
+        h.assert_value_and_grad(lambda c: f(a, b, c), (c,), value, slopes[2], f"at {point}, in c")
 
 
 @scenario(

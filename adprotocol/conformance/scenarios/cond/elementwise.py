@@ -162,7 +162,7 @@ def where_all_are_of_one(h: Checked) -> None:
     ):
         x = h.array(point)
         h.assert_equal(f(x), value, f"{point}: the value")
-        h.assert_value_and_grad(lambda x: _total(f(x)), (x,), sum(value), [slope] * 3, f"{point}")  # noqa: B023
+        h.assert_value_and_grad(lambda x: _total(f(x)), (x,), sum(value), [slope] * 3, f"{point}")
 
 
 @scenario(transform="grad", varies=True)

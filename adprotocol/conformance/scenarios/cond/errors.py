@@ -40,7 +40,7 @@ def recording_after_an_error(h: Checked) -> None:
     Expect behind a branch that raised inside two gradients: 9 x x inside, the gradient 12 of 3 x x at 2 behind them.
     """
     x = h.array(2.0)
-    for pred in (True, h.array(True)):  # noqa: FBT003
+    for pred in (True, h.array(True)):
 
         def inner(y: Any, pred: Any = pred) -> Any:
             return adprotocol.cond(pred, _fails, lambda y: y, y)
@@ -101,7 +101,7 @@ def switch_after_an_error(h: Checked) -> None:
     h.require_native(lambda: h.parameter_grad(lambda: p * h.no_grad(lambda: p * p)(), p), 4.0)
     decorated = adprotocol.non_differentiable(_fails)
     before = h.numpy(h.digit(p))
-    for call in (decorated, lambda p: adprotocol.cond(True, _fails, lambda p: p, p)):  # noqa: FBT003
+    for call in (decorated, lambda p: adprotocol.cond(True, _fails, lambda p: p, p)):
 
         def under(call: Any = call) -> Any:
             with contextlib.suppress(ZeroDivisionError):
@@ -114,7 +114,7 @@ def switch_after_an_error(h: Checked) -> None:
             return h.no_grad(under)() * h.scale(p, 7.0, 11.0)
 
         with h.raises(ZeroDivisionError):
-            h.parameter_grad(lambda: call(p), p)  # noqa: B023
+            h.parameter_grad(lambda: call(p), p)
         h.assert_equal(h.digit(p), before, "the answer behind a gradient that raised")
         h.assert_equal(h.parameter_grad(f, p), 70.0, "the gradient of 7 p times the constant 10")
 
@@ -164,7 +164,7 @@ def checked_derivatives(h: Checked) -> None:
     cond = branch_check.checking(adprotocol.cond)
     for pred, value, slope in ((True, 9.0, 6.0), (h.array(0.0) > 1.0, 10.0, 3.0)):
         runs.clear()
-        h.assert_value_and_grad(lambda x: cond(pred, square, line, x)["y"], [h.array(3.0)], value, slope, f"{pred}")  # noqa: B023
+        h.assert_value_and_grad(lambda x: cond(pred, square, line, x)["y"], [h.array(3.0)], value, slope, f"{pred}")
         h.check(sorted(set(runs)) == ["line", "square"], f"these branches ran: {runs}")
 
 

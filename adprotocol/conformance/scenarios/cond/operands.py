@@ -23,7 +23,7 @@ scenario: Decorator = defaults(
 )
 
 
-def _predicates(h: Checked, truth: bool) -> tuple[Any, Any]:  # noqa: FBT001
+def _predicates(h: Checked, truth: bool) -> tuple[Any, Any]:
     return truth, h.array(truth)
 
 
@@ -61,11 +61,11 @@ def unused_operand_changes_no_gradient(h: Checked) -> None:
     for other in (math.nan, math.inf, -0.0):
         for used in (-0.0, 2.0):
             x, y = h.array(used), h.array(other)
-            for pred in _predicates(h, True):  # noqa: FBT003
-                h.assert_equal(h.grad(lambda x: _first(pred, x, y))(x), 1.0, f"in x = {used}, beside {other}")  # noqa: B023
-                h.assert_equal(h.grad(lambda y: _first(pred, x, y))(y), 0.0, f"in {other}, beside {used}")  # noqa: B023
+            for pred in _predicates(h, True):
+                h.assert_equal(h.grad(lambda x: _first(pred, x, y))(x), 1.0, f"in x = {used}, beside {other}")
+                h.assert_equal(h.grad(lambda y: _first(pred, x, y))(y), 0.0, f"in {other}, beside {used}")
                 if h.has("value_and_grad") and "grad" not in h.variant:
-                    value, _ = h.value_and_grad(lambda y: _first(pred, x, y))(y)  # noqa: B023
+                    value, _ = h.value_and_grad(lambda y: _first(pred, x, y))(y)
                     _same(h, value, used, f"the value {used}, in the gradient of {other},")
 
 
@@ -79,7 +79,7 @@ def unused_operand_changes_nothing(h: Checked, way: str) -> None:
     x = h.array(2.0)
     for other in (math.nan, math.inf):
         y = h.array(other)
-        h.assert_value_and_grad(lambda x: traced(x, y), (x,), 2.0, 1.0, f"in x, beside {other}")  # noqa: B023
+        h.assert_value_and_grad(lambda x: traced(x, y), (x,), 2.0, 1.0, f"in x, beside {other}")
         h.assert_value_and_grad(lambda y: traced(x, y), (y,), 2.0, 0.0, f"in {other}")
 
 
@@ -108,7 +108,7 @@ def _constants(h: Checked, x: Any) -> Any:
     seven, integer = h.array(7.0), h.array(7)
     branches = (lambda _: seven, lambda _: 7.0, lambda _: integer, lambda x: adprotocol.non_differentiable(x * x))
     total = 0.0
-    for pred in _predicates(h, True):  # noqa: FBT003
+    for pred in _predicates(h, True):
         for branch in branches:
             total = total + 10.0 * h.digit(adprotocol.cond(pred, branch, lambda x: x * x, x))
         total = total + h.digit(adprotocol.cond(pred, lambda x: 3.0 * x, lambda _: seven, x))
@@ -178,7 +178,7 @@ def closes_over_parameter_beside_plain_operands(h: Checked) -> None:
     """
     p, c = h.parameter(3.0, trains=True), h.array(4.0)
     for name, branch, _, slope in _CLOSES:
-        for pred in (*_predicates(h, True), *_predicates(h, False)):  # noqa: FBT003
+        for pred in (*_predicates(h, True), *_predicates(h, False)):
 
             def f(pred: Any = pred, branch: Any = branch) -> Any:
                 return adprotocol.cond(pred, lambda c: branch(c, p), lambda c: branch(c, p), c)
@@ -201,19 +201,19 @@ def each_operand_is_connected(h: Checked) -> None:
     def second(_a: Any, _b: Any, c: Any, d: Any) -> Any:
         return c * d
 
-    def f(pred: bool, *values: Any) -> Any:  # noqa: FBT001
+    def f(pred: bool, *values: Any) -> Any:
         return adprotocol.cond(pred, first, second, *values)
 
     for pred, slopes in ((True, (12.0, 4.0, 0.0, 0.0)), (False, (0.0, 0.0, 5.0, 4.0))):
         for place, want in enumerate(slopes):
 
-            def moved(x: Any, place: int = place, pred: bool = pred) -> Any:  # noqa: FBT001
+            def moved(x: Any, place: int = place, pred: bool = pred) -> Any:
                 values = [a, b, c, d]
                 values[place] = x
                 return f(pred, *values)
 
             h.assert_equal(h.grad(moved)((a, b, c, d)[place]), want, f"the gradient of operand {place}, {pred}")
-    h.assert_equal(h.grad(h.grad(lambda a: f(True, a, b, c, d)))(a), 6.0, "the second derivative")  # noqa: FBT003
+    h.assert_equal(h.grad(h.grad(lambda a: f(True, a, b, c, d)))(a), 6.0, "the second derivative")
 
 
 @scenario(transform="grad", varies=True)
@@ -227,7 +227,7 @@ def operands_in_containers(h: Checked) -> None:
     for truth, slopes in ((True, (12.0, 8.0, 6.0)), (False, (0.0, 0.0, 0.0))):
         for place, want in enumerate(slopes):
 
-            def f(x: Any, place: int = place, truth: bool = truth) -> Any:  # noqa: FBT001
+            def f(x: Any, place: int = place, truth: bool = truth) -> Any:
                 a, b, c = (x if i == place else value for i, value in enumerate(values))
                 operands: Any = {"a": a, "list": [b, {"c": c}]}
                 return adprotocol.cond(
@@ -259,7 +259,7 @@ def keeps_the_dtype(h: Checked) -> None:
         x = h.cast(h.array([2.0, 3.0]), dtype)
         for branch in branches:
             want = h.numpy(branch(x, wide, n, flag)).dtype
-            for pred in (*_predicates(h, True), *_predicates(h, False)):  # noqa: FBT003
+            for pred in (*_predicates(h, True), *_predicates(h, False)):
                 found = h.numpy(adprotocol.cond(pred, branch, branch, x, wide, n, flag)).dtype
                 h.assert_equal(adprotocol.cond(pred, lambda _, w: w, lambda _, w: w, x, wide), [1000.1, 3.0])
                 h.check(
@@ -283,7 +283,7 @@ def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
             x, y = h.cast(h.array([2.1, 3.0]), dtype), h.cast(h.array([4.0, 5.0]), other)
 
             def f(x: Any, y: Any) -> Any:
-                return adprotocol.cond(True, lambda x, _: x * x, lambda x, _: x, x, y)[0]  # noqa: FBT003
+                return adprotocol.cond(True, lambda x, _: x * x, lambda x, _: x, x, y)[0]
 
             if h.has("value_and_grad"):
                 value, due = h.numpy(h.value_and_grad(f)(x, y)[0]), h.numpy((x * x)[0])
@@ -291,7 +291,7 @@ def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
                 same = (value.dtype, value.item()) == (due.dtype, due.item())
                 h.check(same, f"{what} is {value} of {value.dtype}; {due} of {due.dtype} was expected")
             for place, leaf in enumerate((x, y)):
-                found = h.grad(f if place == 0 else lambda y: f(x, y))(*((x, y) if place == 0 else (y,)))  # noqa: B023
+                found = h.grad(f if place == 0 else lambda y: f(x, y))(*((x, y) if place == 0 else (y,)))
                 what = f"the gradient of operand {place}, x of {dtype} beside {other},"
                 dtypes = h.numpy(found).dtype, h.numpy(leaf).dtype
                 h.check(dtypes[0] == dtypes[1], f"{what} has dtype {dtypes[0].name}, and the operand {dtypes[1].name}")

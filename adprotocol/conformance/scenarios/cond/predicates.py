@@ -1,7 +1,5 @@
 """`cond` with a predicate that is known: what it may be, and one branch alone, once."""
 
-# ruff: noqa: FBT003  (booleans are the subject here)
-
 from __future__ import annotations
 
 import functools
@@ -28,7 +26,7 @@ _ONE = "JAX, cond that evaluates more than one branch: https://github.com/jax-ml
 scenario: Decorator = defaults("cond", rule="C1")
 
 
-def _note(ran: list[bool], branch: bool, result: Any) -> Any:  # noqa: FBT001
+def _note(ran: list[bool], branch: bool, result: Any) -> Any:
     """Return the result, and note which branch it is of."""
     ran.append(branch)
     return result
@@ -40,7 +38,7 @@ def known_predicates(h: Checked) -> None:
 
     Of 3 x and 5 x at 2 expect 6 for true and 10 for false, of Python, of NumPy, as an array, in a label.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     x = h.array(2.0)
     for truth, want in ((True, 6.0), (False, 10.0)):
@@ -77,7 +75,7 @@ def refuses_arrays_of_numbers(h: Checked) -> None:
 
     Expect a PredicateError for scalars 1, 0 and 1.0 of the system, for those of NumPy, and for comparisons summed.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     x = h.array(2.0)
     preds: list[Any] = [h.array(1), h.array(0), h.array(1.0), np.int64(1), np.float64(0.0)]
@@ -95,7 +93,7 @@ def refuses_boolean_vectors(h: Checked) -> None:
 
     Expect a PredicateError, which is a TypeError, for booleans of shape (2,), (1,) and (1, 1).
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     x = h.array(2.0)
     for value in ([True, False], [True], [[False]]):
@@ -128,7 +126,7 @@ def refuses_numbers(h: Checked, way: str) -> None:
     """
     for array in (h.array(2.0), h.array(1), h.array([True, False])):
         traced = h.trace(way, lambda p: adprotocol.cond(p, lambda: p, lambda: p))
-        assert_refused(lambda: traced(array))  # noqa: B023
+        assert_refused(lambda: traced(array))
 
 
 @scenario(source="PennyLane, values in place of branches: https://github.com/PennyLaneAI/pennylane/issues/4100")
@@ -153,14 +151,14 @@ def one_branch_runs_once(h: Checked) -> None:
     For every predicate that is known the chosen branch has run once, and the other has not, whether it returns an array
     or None.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     x = h.array(2.0)
     for truth in (True, False):
         for name, pred in (("bool", truth), ("NumPy bool", np.bool_(truth)), ("array", h.array(truth))):
             for made in (x, None):
                 ran: list[bool] = []
-                got = adprotocol.cond(pred, lambda _: _note(ran, True, made), lambda _: _note(ran, False, made), x)  # noqa: B023
+                got = adprotocol.cond(pred, lambda _: _note(ran, True, made), lambda _: _note(ran, False, made), x)
                 h.check(got is made or made is x, f"None became {got!r:.60}")
                 h.check(ran == [truth], f"a {name} of {truth} ran the branches {ran}")
 
@@ -174,7 +172,7 @@ def one_branch_runs_once_under_grad(h: Checked) -> None:
     for truth, want in ((True, 3.0), (False, 5.0)):
         ran: list[bool] = []
 
-        def f(x: Any, truth: bool = truth, ran: list[bool] = ran) -> Any:  # noqa: FBT001
+        def f(x: Any, truth: bool = truth, ran: list[bool] = ran) -> Any:
             adprotocol.cond(truth, lambda _: _note(ran, True, None), lambda _: _note(ran, False, None), x)
             return adprotocol.cond(truth, lambda x: _note(ran, True, 3.0 * x), lambda x: _note(ran, False, 5.0 * x), x)
 
@@ -228,9 +226,9 @@ def error_in_a_branch(h: Checked) -> None:
         with h.raises(ZeroDivisionError):
             adprotocol.cond(pred, fails, lambda x: x, x)
         with h.raises(ZeroDivisionError):
-            h.grad(lambda x: adprotocol.cond(pred, fails, lambda x: x, x))(x)  # noqa: B023
+            h.grad(lambda x: adprotocol.cond(pred, fails, lambda x: x, x))(x)
         h.assert_equal(adprotocol.cond(pred, lambda x: 3.0 * x, fails, x), 6.0, "the value afterwards")
-        slope = h.grad(lambda x: adprotocol.cond(pred, lambda x: 3.0 * x, fails, x))(x)  # noqa: B023
+        slope = h.grad(lambda x: adprotocol.cond(pred, lambda x: 3.0 * x, fails, x))(x)
         h.assert_equal(slope, 3.0, "the gradient afterwards")
         h.assert_equal(h.grad(h.probe)(x), 3.0, "the gradient of a layer afterwards")
         h.assert_equal(h.probe(x), 10.0, "its value afterwards")
@@ -281,7 +279,7 @@ def in_two_threads(h: Checked) -> None:
     def meanwhile() -> list[Any]:
         barrier.wait()
         slopes = [
-            h.grad(lambda x: adprotocol.cond(pred, lambda x: 3.0 * x, lambda x: 5.0 * x, x))(x)  # noqa: B023
+            h.grad(lambda x: adprotocol.cond(pred, lambda x: 3.0 * x, lambda x: 5.0 * x, x))(x)
             for pred in (True, False)
         ]
         plain = h.probe(x)

@@ -78,7 +78,7 @@ def numbers_from_both_branches(h: Checked) -> None:
     x = h.array(2.0)
     for true, false in ((2.5, 1), (True, False), (1 + 2j, 0j), ("yes", None)):
         for pred in (True, False):
-            got = adprotocol.cond(pred, lambda _: true, lambda _: false, x)  # noqa: B023
+            got = adprotocol.cond(pred, lambda _: true, lambda _: false, x)
             h.assert_is(got, true if pred else false)
 
 
@@ -120,7 +120,7 @@ def containers(h: Checked) -> None:
 
     for truth, value, slope in ((True, 6.0, 5.0), (False, 15.0, 4.0)):
         for pred in (truth, h.array(truth)):
-            h.assert_value_and_grad(lambda x: f(x, pred), (h.array(2.0),), value, slope, f"{truth}")  # noqa: B023
+            h.assert_value_and_grad(lambda x: f(x, pred), (h.array(2.0),), value, slope, f"{truth}")
 
 
 @scenario("containers", transform="grad of {way}", source=_STRUCTURE)
@@ -220,7 +220,7 @@ def mismatch(h: Checked, way: str) -> None:
     ]
     for true, false in (*pairs, *(pair[::-1] for pair in pairs)):
         with h.raises(BranchMismatchError, words=("true_fun", "false_fun")):
-            h.trace(way, lambda x: (adprotocol.cond(x > 0.0, true, false, x), x)[1])(h.array(2.0))  # noqa: B023
+            h.trace(way, lambda x: (adprotocol.cond(x > 0.0, true, false, x), x)[1])(h.array(2.0))
 
 
 @scenario(
@@ -245,7 +245,7 @@ def mismatch_under_vmap(h: Checked) -> None:
     for other in (lambda x: (x, x), lambda x: (x * vector, "other"), lambda x: (x * vector[0:1], "text")):
         ran.clear()
         with contextlib.suppress(BranchMismatchError):
-            h.vmap(lambda x: (adprotocol.cond(x > 0.0, true, other, x), x)[1])(h.array(rows))  # noqa: B023
+            h.vmap(lambda x: (adprotocol.cond(x > 0.0, true, other, x), x)[1])(h.array(rows))
             if len(ran) == len(rows):
                 reason = "its vmap runs row by row, where every predicate is known"
                 raise Absent(reason)
@@ -297,7 +297,7 @@ def parameter_returned(h: Checked, way: str) -> None:
     Expect p x where x > 0, else 2 x x, with p = 3 returned by a branch as it is: 6 at 2, and 8 at -2; the gradients 2
     and 0 in p; so too in the branch that a parameter, which is True, chooses.
     """
-    p, on = h.parameter(3.0, trains=True), h.parameter(True, trains=False)  # noqa: FBT003
+    p, on = h.parameter(3.0, trains=True), h.parameter(True, trains=False)
     for what, chosen in (
         ("closed over", lambda x: adprotocol.cond(x > 0.0, lambda: p, lambda: 2.0 * x)),
         ("given", lambda x: adprotocol.cond(x > 0.0, lambda p, _: p, lambda _, x: 2.0 * x, p, x)),
@@ -310,7 +310,7 @@ def parameter_returned(h: Checked, way: str) -> None:
         for value, want, slope in ((2.0, 6.0, 2.0), (-2.0, 8.0, 0.0)):
             x = h.array(value)
             h.assert_equal(adprotocol.non_differentiable(traced(x)), want, f"{what}, at {value}")
-            h.assert_equal(h.parameter_grad(lambda: traced(x), p), slope, f"{what}, the gradient at {value}")  # noqa: B023
+            h.assert_equal(h.parameter_grad(lambda: traced(x), p), slope, f"{what}, the gradient at {value}")
 
 
 def _power(x: Any, n: int, settings: dict[str, Any]) -> Any:
@@ -351,9 +351,9 @@ def integer_operand_under_vmap(h: Checked) -> None:
     h.assert_equal(found, [2, 1], "the integers")
     h.check(found.dtype.kind in "iu", f"integers from both branches became {found.dtype.name}")
     for sign in (1.0, -1.0):
-        mixed = h.vmap(lambda x: adprotocol.cond(sign * x > 0.0, lambda: 2, lambda: 0.5) * (1.0 + 0.0 * x))  # noqa: B023
+        mixed = h.vmap(lambda x: adprotocol.cond(sign * x > 0.0, lambda: 2, lambda: 0.5) * (1.0 + 0.0 * x))
         h.assert_equal(mixed(sign * rows), [2.0, 0.5], "a fraction beside an integer")
-        swapped = h.vmap(lambda x: adprotocol.cond(sign * x > 0.0, lambda: 0.5, lambda: 2) * (1.0 + 0.0 * x))  # noqa: B023
+        swapped = h.vmap(lambda x: adprotocol.cond(sign * x > 0.0, lambda: 0.5, lambda: 2) * (1.0 + 0.0 * x))
         h.assert_equal(swapped(sign * rows), [0.5, 2.0], "an integer beside a fraction")
 
 
@@ -417,8 +417,8 @@ def number_beside_each_dtype(h: Checked, way: str) -> None:
 
     Expect 2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, in the dtype of x, for each floating-point one.
     """
-    first = h.trace(way, lambda x: adprotocol.cond(x < 1.0, lambda x: 1.5, lambda x: x + x, x))  # noqa: ARG005
-    second = h.trace(way, lambda x: adprotocol.cond(x > 1.0, lambda x: x + x, lambda x: 1.5, x))  # noqa: ARG005
+    first = h.trace(way, lambda x: adprotocol.cond(x < 1.0, lambda x: 1.5, lambda x: x + x, x))
+    second = h.trace(way, lambda x: adprotocol.cond(x > 1.0, lambda x: x + x, lambda x: 1.5, x))
     for dtype in h.dtypes():
         for at, want in ((2.0, 4.0), (0.5, 1.5)):
             x = h.cast(h.array(at), dtype)
@@ -443,8 +443,8 @@ def ranks_of_operands(h: Checked) -> None:
                 what = f"{truth}, shape {shape}"
                 h.assert_equal(f(x, y), arrays.nested(shape, value), f"the value, {what}")
                 for slope, want in (
-                    (h.grad(lambda x: arrays.first(f(x, y), shape))(x), in_x),  # noqa: B023
-                    (h.grad(lambda y: arrays.first(f(x, y), shape))(y), in_y),  # noqa: B023
+                    (h.grad(lambda x: arrays.first(f(x, y), shape))(x), in_x),
+                    (h.grad(lambda y: arrays.first(f(x, y), shape))(y), in_y),
                 ):
                     h.assert_equal(slope, arrays.corner(shape, want), f"the gradient, {what}")
 
@@ -475,7 +475,7 @@ def ranks_of_operands_in_forward_mode(h: Checked) -> None:
         x, along = arrays.filled(h, shape, 2.0), arrays.filled(h, shape, 1.0)
         for truth, value, slope in ((True, 6.0, 3.0), (False, 4.0, 4.0)):
             h.assert_value_and_tangent(
-                lambda x: adprotocol.cond(truth, lambda x: 3.0 * x, lambda x: x * x, x),  # noqa: B023
+                lambda x: adprotocol.cond(truth, lambda x: 3.0 * x, lambda x: x * x, x),
                 x,
                 along,
                 arrays.nested(shape, value),

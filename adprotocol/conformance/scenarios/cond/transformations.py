@@ -105,7 +105,7 @@ def nested_in_both_branches(h: Checked) -> None:
     for (a, b), value, in_x, in_y in _QUARTERS:
         x, y = h.array(a), h.array(b)
         h.assert_value_and_grad(quarters, (x, y), value, in_x, f"at {(a, b)}, in x")
-        h.assert_value_and_grad(lambda y: quarters(x, y), (y,), value, in_y, f"at {(a, b)}, in y")  # noqa: B023
+        h.assert_value_and_grad(lambda y: quarters(x, y), (y,), value, in_y, f"at {(a, b)}, in y")
 
 
 @scenario(transform="grad of {way}", source=_NESTED)
@@ -118,7 +118,7 @@ def nested(h: Checked, way: str) -> None:
     for (a, b), value, in_x, in_y in _QUARTERS:
         x, y = h.array(a), h.array(b)
         h.assert_value_and_grad(jitted, (x, y), value, in_x, f"at {(a, b)}, in x")
-        h.assert_value_and_grad(lambda y: jitted(x, y), (y,), value, in_y, f"at {(a, b)}, in y")  # noqa: B023
+        h.assert_value_and_grad(lambda y: jitted(x, y), (y,), value, in_y, f"at {(a, b)}, in y")
 
 
 @scenario(transform="grad", source=_CLOSURE)
@@ -131,7 +131,7 @@ def closes_over(h: Checked) -> None:
     for truth, value, slope in ((True, 45.0, 30.0), (False, 8.0, 1.0)):
         for pred in (truth, h.array(truth)):
             h.assert_value_and_grad(
-                lambda x: adprotocol.cond(pred, lambda: x * x * k, lambda: x + k),  # noqa: B023
+                lambda x: adprotocol.cond(pred, lambda: x * x * k, lambda: x + k),
                 (h.array(3.0),),
                 value,
                 slope,
@@ -235,7 +235,7 @@ def twice_in_a_branch(h: Checked) -> None:
     def row(x: Any) -> Any:
         def inner(x: Any) -> Any:
             first = adprotocol.cond(x > 1.0, lambda x: x * x, lambda x: 3.0 * x, x)
-            return first + adprotocol.cond(x > 2.0, lambda x: x * x * x, lambda x: 7.0 * x, x)  # noqa: PLR2004
+            return first + adprotocol.cond(x > 2.0, lambda x: x * x * x, lambda x: 7.0 * x, x)
 
         return adprotocol.cond(x < 0.0, lambda x: 11.0 * x, inner, x)
 

@@ -260,7 +260,7 @@ def of_numpy(h: Checked) -> None:
 
     Expect the arrays of NumPy and numbers themselves, in and out, and no run of the rule.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     runs: list[Any] = []
     f = adprotocol.custom_derivative(lambda tree, *, n=2: {"same": tree, "n": n})
@@ -268,7 +268,7 @@ def of_numpy(h: Checked) -> None:
     for value in (np.array([1.0, 2.0]), 2.5, [np.array(3)]):
         found = f(value, n=3)
         h.assert_is(found["same"], value)
-        h.check(found["n"] == 3 and not runs, f"n is {found['n']!r}, and {len(runs)} rules ran")  # noqa: PLR2004
+        h.check(found["n"] == 3 and not runs, f"n is {found['n']!r}, and {len(runs)} rules ran")
     with_residuals = adprotocol.custom_derivative(lambda x: (x, "residuals"), has_residuals=True)
     h.assert_is(with_residuals(2.5), 2.5, "the result beside residuals")
 

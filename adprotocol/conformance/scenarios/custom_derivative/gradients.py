@@ -114,7 +114,7 @@ def wrong_gradients(h: Checked, transforms: str) -> None:
     Expect a RuleError that names the function, the argument, and both shapes, for gradients of another shape, count or
     kind.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     def made(value: Any) -> Any:
         return None if value is None else np.array(value)
@@ -123,10 +123,10 @@ def wrong_gradients(h: Checked, transforms: str) -> None:
         return x * y
 
     for given, words in _WRONG:
-        f = ruled(h, weighted, lambda *_: tuple(map(made, given)))  # noqa: B023
+        f = ruled(h, weighted, lambda *_: tuple(map(made, given)))
         v = h.array([1.0, 2.0])
         with h.raises(RuleError, words=["weighted", *words]):
-            h.nest(transforms, lambda x: f(x * v, x * v)[0])(h.array(2.0))  # noqa: B023
+            h.nest(transforms, lambda x: f(x * v, x * v)[0])(h.array(2.0))
 
 
 @scenario(rule="D7", transform="jvp")
@@ -135,14 +135,14 @@ def wrong_tangents(h: Checked) -> None:
 
     Expect a RuleError that names the function: the tangent is a number, of another shape, in a tuple, or complex.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     def doubled(v: Any) -> Any:
         return 2.0 * v
 
     v = h.array([1.0, 2.0])
     for given in (1.0, h.array([1.0, 2.0, 3.0]), (v,), np.array([1.0j, 1.0])):
-        f = ruled(h, doubled, jvp=lambda *_: given)  # noqa: B023
+        f = ruled(h, doubled, jvp=lambda *_: given)
         with h.raises(RuleError, words=["doubled", "tangent"]):
             h.jvp(f, v, v)
 
@@ -182,7 +182,7 @@ def each_result_its_cotangent(h: Checked, transforms: str) -> None:
         (asked, 235.0),
     ]
     for use, want in uses:
-        h.assert_equal(h.nest(transforms, lambda x: use(f(x)))(h.array(2.0)), want)  # noqa: B023
+        h.assert_equal(h.nest(transforms, lambda x: use(f(x)))(h.array(2.0)), want)
     stop = h.stop_gradient if h.has("stop_gradient") else adprotocol.non_differentiable
     f = ruled(h, lambda x: [stop(x), 3.0 * x], jvp=lambda ts, _, x: [stop(0.0 * x), 3.0 * ts[0]])
     found = h.nest(transforms, lambda x: 5.0 * f(x)[0] + 7.0 * f(x)[1])(h.array(2.0))
@@ -213,7 +213,7 @@ def results_of_two_dtypes(h: Checked) -> None:
 
     Expect 2 x as x is and 3 x in the next dtype: each in its own, with a cotangent in it; the gradients 20 and 300.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     first, other = h.dtypes()[:2]
 
@@ -229,8 +229,8 @@ def results_of_two_dtypes(h: Checked) -> None:
     h.assert_equal(h.grad(lambda x: 2.0 * f(x)["first"])(x), 20.0, "of the first")
     h.assert_equal(h.grad(lambda x: 3.0 * h.cast(f(x)["other"], first))(x), 300.0, "of the other")
     for seven in (np.float64(7.0), h.array(7.0)):
-        narrow = ruled(h, square, lambda *_: (seven,))  # noqa: B023
-        found = h.grad(lambda x: h.cast(narrow(x), first))(h.cast(x, other))  # noqa: B023
+        narrow = ruled(h, square, lambda *_: (seven,))
+        found = h.grad(lambda x: h.cast(narrow(x), first))(h.cast(x, other))
         h.check(found.dtype == h.cast(x, other).dtype, f"the gradient in {other} is of {found.dtype}")
 
 

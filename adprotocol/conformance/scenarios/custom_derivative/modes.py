@@ -46,7 +46,7 @@ def value_of_the_function(h: Checked) -> None:
     for rules in ({"vjp": lambda *_: (None,)}, {"jvp": lambda tangents, *_: 0.0 * tangents[0]}):
         f = ruled(h, square, **rules)
         h.assert_equal(f(h.array(3.0)), 9.0, "the plain value")
-        h.assert_value_and_grad(lambda x: x * f(x), [h.array(3.0)], 27.0, 9.0)  # noqa: B023
+        h.assert_value_and_grad(lambda x: x * f(x), [h.array(3.0)], 27.0, 9.0)
 
 
 @scenario(rule="D1", also_needs=("dtypes", "cast"))
@@ -55,7 +55,7 @@ def dtypes(h: Checked) -> None:
 
     Expect x x at 2: 4 with the gradient 7 of the rule, both in the dtype of x, for each dtype.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     f = ruled(h, square, lambda _ct, _returned, x: (np.full(tuple(x.shape), 7.0),))
     for what in h.dtypes():
@@ -96,7 +96,7 @@ def vjp_that_is_not_linear(h: Checked) -> None:
     """
     x, one = h.array(3.0), h.array(1.0)
     for change, slope in zip(_NOT_LINEAR, (6.0, 6.0, 48.0), strict=True):
-        f = ruled(h, square, lambda ct, _, x: (2.0 * x * change(ct),))  # noqa: B023
+        f = ruled(h, square, lambda ct, _, x: (2.0 * x * change(ct),))
         h.assert_equal(h.grad(f)(x), slope, "the gradient")
         with h.raises(RuleError, words=["linear", "defjvp"]):
             h.jvp(f, x, one)
@@ -113,7 +113,7 @@ def jvp_that_is_not_linear(h: Checked) -> None:
     Expect of a rule that makes a constant of the tangent, squares or shifts it, that a gradient raises.
     """
     for change in _NOT_LINEAR:
-        f = ruled(h, square, jvp=lambda ts, _, x: 2.0 * x * change(ts[0]))  # noqa: B023
+        f = ruled(h, square, jvp=lambda ts, _, x: 2.0 * x * change(ts[0]))
         with h.raises(RuleError, words=["linear", "defvjp"]):
             h.grad(f)(h.array(3.0))
 
@@ -262,7 +262,7 @@ def asked_in_the_function(h: Checked, transforms: str) -> None:
 
 def _of_complex(h: Checked, *modes: str) -> Any:
     """Return the real part of c f(z x) for f = z ** 2 with the derivative 10 z: the gradient in x is -100 x."""
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     try:
         z, c = h.array(1.0 + 2.0j), h.array(2.0 + 1.0j)
@@ -373,8 +373,8 @@ def shared_by_rows(h: Checked) -> None:
     w, rows = h.array(3.0), h.array([1.0, 2.0])
     for rules in ({"vjp": lambda ct, _, w, v: (10.0 * ct * v, 20.0 * ct * w)}, {"jvp": jvp}):
         f = ruled(h, product, **rules)
-        h.assert_value_and_grad(lambda w: h.sum_of_rows(lambda v: f(w, v), rows), [w], 9.0, 30.0, "shared")  # noqa: B023
-        in_rows = h.grad(lambda v: h.sum_of_rows(lambda v: f(w, v), v))(rows)  # noqa: B023
+        h.assert_value_and_grad(lambda w: h.sum_of_rows(lambda v: f(w, v), rows), [w], 9.0, 30.0, "shared")
+        in_rows = h.grad(lambda v: h.sum_of_rows(lambda v: f(w, v), v))(rows)
         h.assert_equal(in_rows, [60.0, 60.0], "the gradient in the rows")
 
 

@@ -123,7 +123,7 @@ def decorated_metadata(h: Checked) -> None:
     h.check(str(inspect.signature(decorated)) == str(inspect.signature(s)), "the signature is another")
     h.assert_equal(decorated(h.array(3.0)), 6.0)
     h.assert_equal(decorated(h.array(3.0), scale=4.0), 12.0, "the result with a keyword")
-    h.check(len(runs) == 2, f"two calls ran the function {len(runs)} time(s)")  # noqa: PLR2004  (as many calls)
+    h.check(len(runs) == 2, f"two calls ran the function {len(runs)} time(s)")
 
 
 @scenario(
@@ -224,7 +224,7 @@ def decorated_as_an_argument(h: Checked, way: str) -> None:
         ("in a list", lambda s: [s], lambda s, x: s[0](x) * x),
     ):
         jitted = h.trace(way, f)
-        h.require_native(lambda: h.trace(way, f)(shown(square), x), 27.0)  # noqa: B023
+        h.require_native(lambda: h.trace(way, f)(shown(square), x), 27.0)
         s = shown(adprotocol.non_differentiable(square))
         for _ in range(2):
             h.assert_value_and_grad(lambda x, jitted=jitted, s=s: jitted(s, x), (x,), 27.0, 9.0, what)

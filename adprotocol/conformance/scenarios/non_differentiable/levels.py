@@ -354,9 +354,9 @@ def beside_a_result(h: Checked, way: str) -> None:
     for constant in (0, 1):
         pair = h.trace(way, lambda x, constant=constant: (*nothing, *squares(x, constant)))
         for _ in range(2):
-            h.assert_value_and_grad(lambda x: pair(x)[-2] * pair(x)[-1], (x,), 16.0, 16.0, "of the product")  # noqa: B023
-            h.assert_value_and_grad(lambda x: pair(x)[-1 - constant] * 1.0, (x,), 4.0, 4.0, "of the variable")  # noqa: B023
-            h.assert_value_and_grad(lambda x: pair(x)[constant - 2] + 0.0 * x, (x,), 4.0, 0.0, "of the constant")  # noqa: B023
+            h.assert_value_and_grad(lambda x: pair(x)[-2] * pair(x)[-1], (x,), 16.0, 16.0, "of the product")
+            h.assert_value_and_grad(lambda x: pair(x)[-1 - constant] * 1.0, (x,), 4.0, 4.0, "of the variable")
+            h.assert_value_and_grad(lambda x: pair(x)[constant - 2] + 0.0 * x, (x,), 4.0, 0.0, "of the constant")
 
 
 @scenario(
@@ -452,8 +452,8 @@ def parameter_under_the_switch(h: Checked) -> None:
     """
     p = switched_parameter(h)
     for make in _MAKES:
-        before = h.no_grad(lambda: make(p))()  # noqa: B023
-        h.assert_equal(h.parameter_grad(lambda: h.scale(before, 7.0, 11.0) * p, p), 22.0, "the gradient, made before,")  # noqa: B023
+        before = h.no_grad(lambda: make(p))()
+        h.assert_equal(h.parameter_grad(lambda: h.scale(before, 7.0, 11.0) * p, p), 22.0, "the gradient, made before,")
 
         def f(make: Any = make) -> Any:
             return h.scale(h.no_grad(lambda: make(p))(), 7.0, 11.0) * p

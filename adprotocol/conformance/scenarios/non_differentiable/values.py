@@ -51,7 +51,7 @@ def value_is_unchanged_under_grad(h: Checked) -> None:
 
     Expect x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, since the sign of 0 is kept.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     slope = h.numpy(h.grad(lambda x: x * (1.0 / adprotocol.non_differentiable(x)))(h.array(-0.0)))
     h.check(bool(np.isneginf(slope)), f"the gradient is {slope}; 1 / -0 is -infinity")

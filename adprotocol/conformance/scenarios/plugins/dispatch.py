@@ -79,7 +79,7 @@ def numpy_mixes(h: Checked) -> None:
     The answer for an array is the same beside NumPy arrays and Python values: 3 x, with the gradient 3; an error beside
     those of another framework.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     others = (np.array([1.0, 2.0]), 1.0, 2, True, "text", None)
 

@@ -72,7 +72,7 @@ def complex_arrays(h: Checked) -> None:
 
     Expect the identical arrays: one of NumPy, and one of the system if it has such.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     tree = {"w": h.array(1.0), "numpy": np.array([1.0 + 2.0j])}
     with contextlib.suppress(TypeError, ValueError, NotImplementedError):
@@ -174,7 +174,7 @@ def hidden_arrays(h: Checked) -> None:
 
     Expect OpaqueValueError.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     array = h.array(1.0)
     if isinstance(array, np.ndarray):

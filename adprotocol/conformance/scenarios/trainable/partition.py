@@ -400,7 +400,7 @@ def where_selects_integers(h: Checked) -> None:
     Expect SelectionError that names 'inner.steps', for a pattern, a mask and a predicate.
     """
     tree = {"inner": {"w": h.array(1.0), "steps": h.array(3)}}
-    for where in ("inner.*", {"inner": True}, lambda path, leaf: bool(path)):  # noqa: ARG005
+    for where in ("inner.*", {"inner": True}, lambda path, leaf: bool(path)):
         with h.raises(errors.SelectionError, words=["inner.steps"]):
             adprotocol.trainable(tree, where=where)
 

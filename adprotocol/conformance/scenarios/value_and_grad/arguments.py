@@ -194,7 +194,7 @@ def nothing_trainable(h: Checked) -> None:
         with h.raises(errors.NothingTrainableError):
             adprotocol.grad(lambda _: 1.0, backend=h.name)(model)
     with h.raises(errors.NothingTrainableError):
-        adprotocol.grad(lambda m: m["w"], where=lambda path, leaf: False, backend=h.name)({"w": one})  # noqa: ARG005
+        adprotocol.grad(lambda m: m["w"], where=lambda path, leaf: False, backend=h.name)({"w": one})
 
 
 @scenario(rule="T3", source="GPflow: setting trainable without effect: https://github.com/GPflow/GPflow/issues/1184")
@@ -239,7 +239,7 @@ def framework_of_arguments(h: Checked) -> None:
 
     Of w ** 2 * x at (2.0, 3), with a float in the model and the array x beside it expect 12, of the class of x.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     x = h.array(3.0)
     if isinstance(x, np.ndarray):
@@ -271,7 +271,7 @@ def numpy_leaves(h: Checked) -> None:
 
     Expect v0 v1 f x at ([2, 3], 5.0, 7): the gradients (105, 70), 42 and 30.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     model = {"numpy": np.array([2.0, 3.0]), "float": 5.0, "array": h.array(7.0)}
 

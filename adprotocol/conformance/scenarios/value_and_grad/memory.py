@@ -123,7 +123,7 @@ def precision_beside_other_leaves(h: Checked) -> None:
 
     Expect 1000.1 * 2000.2 * 0.1 * 3 to the precision of the system, in the dtype of its arrays, and its gradients.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     model = {"numpy": np.array([1000.1, 2000.2]), "float": 0.1, "array": h.array([3.0])}
 
@@ -147,7 +147,7 @@ def ranks_of_leaves(h: Checked) -> None:
     """
     for shape in arrays.SHAPES:
         model = {name: arrays.filled(h, shape, value) for name, value in (("x", 2.0), ("y", 3.0), ("u", 4.0))}
-        run = adprotocol.value_and_grad(lambda m: arrays.first(m["x"] * m["y"], shape), backend=h.name)  # noqa: B023
+        run = adprotocol.value_and_grad(lambda m: arrays.first(m["x"] * m["y"], shape), backend=h.name)
         value, gradient = run(model)
         h.assert_equal(value, 6.0, f"the value, shape {shape}")
         want = {"x": arrays.corner(shape, 3.0), "y": arrays.corner(shape, 2.0), "u": arrays.nested(shape, 0.0)}
@@ -179,7 +179,7 @@ def leaves_nothing_on_parameters(h: Checked) -> None:
     for _ in range(2):
         adprotocol.within_gradient(model)
         adprotocol.non_differentiable(model)
-        adprotocol.cond(True, lambda m: m["p"] * 2.0, lambda m: m["p"], model)  # noqa: FBT003
+        adprotocol.cond(True, lambda m: m["p"] * 2.0, lambda m: m["p"], model)
         h.assert_gradients(adprotocol.grad(loss, backend=h.name)(model), {"p": [4.0, 0.0], "x": [2.0, 0.0]})
     for name, leaf in model.items():
         h.check(_attributes(leaf) == before[name], f"a call left {_attributes(leaf)!r:.200} on {name}")
@@ -267,7 +267,7 @@ def thirds(h: Checked) -> None:
 
     Expect one third, as a number and as an array of NumPy, times 3: 1 to the precision of the system, and its dtype.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     three = h.array([3.0])
     for leaf in (1.0 / 3.0, np.array([1.0 / 3.0]), np.float64(1.0 / 3.0)):
@@ -298,7 +298,7 @@ def numpy_leaf_of_each_dtype(h: Checked) -> None:
     Expect the gradient c of c x for an array of NumPy, in the dtype that the system's own array has it in, for each
     floating-point dtype.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     default = h.numpy(h.array([2.0])).dtype
     for dtype in h.dtypes():

@@ -208,7 +208,7 @@ def results_under_the_switch(h: Checked) -> None:
     for name, part, want in (("value", value, 12.0), ("output", aux, 10.0), ("gradient", gradient["p"], 12.0)):
         h.assert_equal(part, want, f"the {name}")
         h.assert_untracked(adprotocol.within_gradient(part), f"the {name} after the call")
-        h.assert_equal(h.parameter_grad(lambda: p * part, p), want, f"the gradient of p times the {name}")  # noqa: B023
+        h.assert_equal(h.parameter_grad(lambda: p * part, p), want, f"the gradient of p times the {name}")
 
 
 @scenario(
@@ -248,7 +248,7 @@ def switch_stays_off(h: Checked) -> None:
     p = switched_parameter(h)
 
     def fails(m: dict[str, Any]) -> Any:
-        return adprotocol.cond(True, h.fail, h.fail, m["p"])  # noqa: FBT003
+        return adprotocol.cond(True, h.fail, h.fail, m["p"])
 
     def calls() -> Any:
         for fun in (fails, lambda m: m["p"] * m["p"]):

@@ -156,7 +156,7 @@ def many_leaves(h: Checked) -> None:
     Expect the sum of (k + 1) w_k over 200 leaves, doubled if it is untracked: the gradient k + 1 for the even ones,
     None for the odd ones.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     model = [{"w": h.array(1.0), "k": k} for k in range(200)]
 

@@ -262,7 +262,7 @@ def plain_containers(h: Checked) -> None:
     c = h.array(4.0)
     empties: tuple[Any, ...] = ([], (), {}, [[], {"a": ()}], Pair([], None))
     for empty in empties:
-        h.assert_is(adprotocol.within_gradient(empty), False, f"the answer for {empty}")  # noqa: FBT003
+        h.assert_is(adprotocol.within_gradient(empty), False, f"the answer for {empty}")
     with h.raises(TypeError):
         adprotocol.within_gradient(*empties[0])
     endless: list[Any] = [c]
@@ -328,14 +328,14 @@ def other_values(h: Checked) -> None:
 
     Expect False for each, also inside of a gradient.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     others = (1, 2.5, 1j, True, "text", b"bytes", None, len, other_values, lambda: None, int, range(3), ...)
     arrays = (np.ones(2), np.float64(1.0), np.arange(3), np.array([True]), np.array(["a"], dtype=object))
 
     def check(x: Any) -> Any:
         for value in (*others, *arrays):
-            h.assert_is(adprotocol.within_gradient(value), False, f"the answer for {value!r:.40}")  # noqa: FBT003
+            h.assert_is(adprotocol.within_gradient(value), False, f"the answer for {value!r:.40}")
         return h.probe(x)
 
     h.assert_equal(check(h.array(2.0)), 10.0)
@@ -354,7 +354,7 @@ def object_array(h: Checked) -> None:
 
     Expect 3 x for a NumPy array of objects that holds x, 10 times 5 x for one that holds a constant: 106, and 53.
     """
-    import numpy as np  # noqa: PLC0415  (--list does without)
+    import numpy as np
 
     c = h.array(4.0)
 

@@ -127,7 +127,7 @@ def _looped(h: Checked, x: Any, c: Any, layer: Callable[[Any], Any]) -> Any:
         i, first, second, total = state
         return i + 1.0, second, x * 1.0, total + 0.5 * i * (i - 1.0) * layer(first)
 
-    return h.while_loop(lambda state: state[0] < 3.0, step, (h.array(0.0), c, 1.0 * c, 0.0 * c))[3]  # noqa: PLR2004
+    return h.while_loop(lambda state: state[0] < 3.0, step, (h.array(0.0), c, 1.0 * c, 0.0 * c))[3]
 
 
 _LOOPS: dict[str, Callable[[Checked, Any, Any, Callable[[Any], Any]], Any]] = {"scan": _scanned, "while_loop": _looped}
@@ -228,7 +228,7 @@ def loop_in_a_loop(h: Checked, transforms: str) -> None:
     outer = " of ".join(parts[:-2])
     for x_is_inside in (True, False):
 
-        def f(x: Any, layer: Any, x_is_inside: bool = x_is_inside) -> Any:  # noqa: FBT001
+        def f(x: Any, layer: Any, x_is_inside: bool = x_is_inside) -> Any:
             def one_turn(state: tuple[Any, Any]) -> tuple[Any, Any]:
                 kept, total = state
 

@@ -166,7 +166,7 @@ _USES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("a question about a container", lambda y: adprotocol.within_gradient({"y": [y]})),
     ("an explanation", adprotocol.explain),
     ("a constant", adprotocol.non_differentiable),
-    ("a branch", lambda y: adprotocol.cond(True, lambda y: y + 1.0, lambda y: y, y)),  # noqa: FBT003
+    ("a branch", lambda y: adprotocol.cond(True, lambda y: y + 1.0, lambda y: y, y)),
 )
 
 

@@ -151,8 +151,8 @@ def result_of_a_branch(h: Checked, way: str) -> None:
     x, p, c = h.array(2.0), h.array(1.0), h.array(5.0)
     for what, swapped in (("the first", False), ("the second", True)):
 
-        def f(x: Any, p: Any, swapped: bool = swapped) -> Any:  # noqa: FBT001
-            branches = (lambda x: 2.0 * x), (lambda x: c)  # noqa: ARG005
+        def f(x: Any, p: Any, swapped: bool = swapped) -> Any:
+            branches = (lambda x: 2.0 * x), (lambda x: c)
             taken = p < 0.0 if swapped else p > 0.0
             return h.probe(adprotocol.cond(taken, *(branches[::-1] if swapped else branches), x))
 

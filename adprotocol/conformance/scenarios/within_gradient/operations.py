@@ -146,7 +146,7 @@ def after_each_operation(h: Checked, transforms: str) -> None:
 
 
 def _passes_derivatives(h: Checked, operation: Callable[[Any], Any], v: Any) -> bool:
-    """Tell whether the system itself has a derivative of an operation: what takes floats apart into bits has none."""
+    """Return whether the system itself has a derivative of an operation: what takes floats apart into bits has none."""
     if not h.has("grad", "sum") or h.numpy(operation(v)).dtype.kind != "f":
         return True
     return bool(h.numpy(h.grad(lambda v: h.sum(operation(v) ** 2))(v)).any())
@@ -247,7 +247,7 @@ def several_values_under_vmap(h: Checked) -> None:
         "one of more axes": (lambda x, c: (x * vector, c), 3.0),
         "one beside what all rows share": (lambda x, _: (vector, x, shared), 3.0),
         "none beside what all rows share": (lambda _, c: (vector, c, shared), 5.0),
-        "none": (lambda x, c: (c, 2.0 * c), 5.0),  # noqa: ARG005
+        "none": (lambda x, c: (c, 2.0 * c), 5.0),
     }
     for what, (values, want) in asked.items():
 
@@ -373,7 +373,7 @@ def ranks_under_grad(h: Checked) -> None:
     for shape in arrays.SHAPES:
         x = arrays.filled(h, shape, 2.0)
         h.assert_equal(h.probe(x), arrays.nested(shape, 10.0), f"plain, shape {shape}")
-        slope = h.grad(lambda x: arrays.first(h.probe(x), shape))(x)  # noqa: B023
+        slope = h.grad(lambda x: arrays.first(h.probe(x), shape))(x)
         h.assert_equal(slope, arrays.corner(shape, 3.0), f"the gradient, shape {shape}")
 
 

@@ -195,10 +195,10 @@ def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, .
     def f(x: Any, y: Any = None) -> Any:
         return h.probe(total(x, y)) + h.scale(x["x"] if y is None else x, 7.0, 11.0)
 
-    def arguments(flag: bool) -> list[Any]:  # noqa: FBT001
+    def arguments(flag: bool) -> list[Any]:
         return [c] * place + [parameters[flag]] + [c] * (1 - place)
 
-    gradient = h.parameter_grad(lambda: f(*arguments(True)), parameters[True])  # noqa: FBT003
+    gradient = h.parameter_grad(lambda: f(*arguments(True)), parameters[True])
     h.assert_equal(gradient, 3.0 if place else 10.0, "the gradient of the eager function")
     h.require_native(lambda: call(h.trace(way, total), c, c), 8.0)
     traced = h.trace(way, f)

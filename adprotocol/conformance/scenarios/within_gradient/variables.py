@@ -317,7 +317,7 @@ def integers_and_comparisons(h: Checked, transforms: str) -> None:
 
     5 x for values that are no floating-point numbers, 3 x for some beside x, times 1, 10, 100, 1000: 3555 x.
     """
-    n, flag = h.array(3), h.array(True)  # noqa: FBT003
+    n, flag = h.array(3), h.array(True)
 
     def f(x: Any) -> Any:
         integers = h.probe_by(x, n, {"flag": flag}) + 10.0 * h.probe_by(x, n * 2)
@@ -408,7 +408,7 @@ def integers_from_floats_pass(h: Checked) -> None:
         total = 0.0
         for way in ways:
             passed = adprotocol.prevent_gradient(way(x), "integers carry no derivative")
-            chosen = adprotocol.cond(True, lambda _, n: n, lambda x, _: x, x, passed)  # noqa: FBT003
+            chosen = adprotocol.cond(True, lambda _, n: n, lambda x, _: x, x, passed)
             total = total + 10.0 * h.digit(chosen)
         return x * x + total * x
 

@@ -119,7 +119,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List the declared divergences of MLX."""
-    from adprotocol_mlx.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
+    from adprotocol_mlx.divergence import DIVERGENCES
 
     return list(DIVERGENCES.values())
 
@@ -127,6 +127,6 @@ def divergences() -> Sequence[Divergence]:
 @hookimpl
 def harness(device: str | None) -> Harness:
     """Return the conformance harness for MLX."""
-    from adprotocol_mlx.harness import MlxHarness  # noqa: PLC0415  (only the suite needs it)
+    from adprotocol_mlx.harness import MlxHarness
 
     return MlxHarness(device)

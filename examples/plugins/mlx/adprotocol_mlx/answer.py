@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def is_inexact(value: mx.array) -> bool:
-    """Tell whether the dtype is one that carries a derivative."""
+    """Return whether the dtype is one that carries a derivative."""
     return bool(mx.issubdtype(value.dtype, mx.inexact))
 
 
 def ask(values: Sequence[mx.array]) -> Any:
-    """Tell whether a derivative goes through one of some values: a bool, or a staged boolean."""
+    """Return whether a derivative goes through one of some values: a bool, or a staged boolean."""
     # In a tuple, because a list would look like one of MLX; and not of a generator, which leaves a tuple unfilled where
     # a search in another thread reads it.
     tracked = tuple([value for value in values if is_inexact(value)])
@@ -56,7 +56,7 @@ def _batched(values: Any, axes: Any) -> tuple[mx.array, int | None]:
 
 
 # False where nothing is put in.
-_staged: Any = mx.custom_function(lambda *_: mx.array(False))  # noqa: FBT003  (the constant itself)
+_staged: Any = mx.custom_function(lambda *_: mx.array(False))
 _staged.vmap(_batched)
 _staged.vjp(refuse_compiled)
 _staged.jvp(refuse_compiled)

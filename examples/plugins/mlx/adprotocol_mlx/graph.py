@@ -65,11 +65,11 @@ class Graph:
         return {name: self._numbers[made] for name, made in self._asked().items() if self._labels[made] == _COPY}
 
     def of_checkpoint(self, copies: Iterable[int]) -> bool:
-        """Tell whether one of the copies is an argument of the second run of a checkpoint."""
+        """Return whether one of the copies is an argument of the second run of a checkpoint."""
         return any(self._labels[source] == _DEPENDS for source in self._behind(copies))
 
     def of_copies(self, copies: Iterable[int]) -> bool:
-        """Tell whether one of the copies depends on another."""
+        """Return whether one of the copies depends on another."""
         return bool(self._reached(self._behind(copies), lambda _label: True))
 
     def _asked(self) -> dict[str, int]:
@@ -102,7 +102,7 @@ def _is_differentiated(label: str) -> bool:
 
 
 def is_leaf(array: mx.array) -> bool:
-    """Tell whether an array has no operation behind it: it is computed, or an argument of vmap or compile."""
+    """Return whether an array has no operation behind it: it is computed, or an argument of vmap or compile."""
     text = io.StringIO()
     mx.export_to_dot(text, array)
     return "->" not in text.getvalue()

@@ -49,7 +49,7 @@ class _Role(Enum):
 
 
 def is_active(graph: Graph, copies: set[int], values: Sequence[mx.array]) -> bool:
-    """Tell whether one of the copies behind some values belongs to an active derivative."""
+    """Return whether one of the copies behind some values belongs to an active derivative."""
     applying = trace.is_applying_vjp()  # then everything is marked
     if not applying and any(map(_was_seen, copies)):
         return True
@@ -125,7 +125,7 @@ def _candidates() -> list[Any]:
         and item
         and (
             type(item[0]) is mx.array
-            or (len(item) == 2 and type(item[1]) is dict)  # noqa: PLR2004
+            or (len(item) == 2 and type(item[1]) is dict)
             or (len(item) == 1 and type(item[0]) is list)
         )
         and sys.getrefcount(item) <= _FEW
@@ -136,7 +136,7 @@ def _roles(held: Any) -> Iterator[tuple[mx.array, _Role]]:
     """Iterate over the arrays in a list of MLX: the arguments and keywords of grad, or the arguments of vjp and jvp."""
     while type(held) is list and len(held) == 1 and type(held[0]) is list:
         held = held[0]
-    if type(held) is list and len(held) == 2 and isinstance(held[0], (tuple, list)) and type(held[1]) is dict:  # noqa: PLR2004
+    if type(held) is list and len(held) == 2 and isinstance(held[0], (tuple, list)) and type(held[1]) is dict:
         arguments = [list(_arrays(argument, 0)) for argument in (*held[0], *held[1].values())]
         arguments = [arrays for arrays in arguments if arrays]
         for i, arrays in enumerate(arguments):
@@ -157,7 +157,7 @@ def _arrays(item: Any, depth: int) -> Iterator[mx.array]:
 def _lists_of_the_question() -> set[int]:
     """Return the lists, by id, in which other functions of adprotocol hold what they were asked about."""
     found: set[int] = set()
-    frame: types.FrameType | None = sys._getframe()  # noqa: SLF001  (its documented name)
+    frame: types.FrameType | None = sys._getframe()
     while frame is not None and (name := str(frame.f_globals.get("__name__"))).startswith("adprotocol"):
         if name != __name__:  # f_locals holds on to what it shows, and the search is not to see its own
             found.update(id(value) for value in frame.f_locals.values() if type(value) is list)
@@ -166,13 +166,13 @@ def _lists_of_the_question() -> set[int]:
 
 
 def _is_visible(held: list[Any], ours: list[Any]) -> bool:
-    """Tell whether an object of Python refers to a list: then it is a user's, and may hold what is over."""
+    """Return whether an object of Python refers to a list: then it is a user's, and may hold what is over."""
     return any(referrer is not ours for referrer in gc.get_referrers(held))
 
 
 def undecidable(name: str) -> UndecidableError:
     """Return the error for what is declared by this name."""
-    from adprotocol_mlx.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
+    from adprotocol_mlx.divergence import DIVERGENCES
 
     divergence = DIVERGENCES[name]
     return UndecidableError(f"mlx: {divergence.title}. {divergence.remedy}")

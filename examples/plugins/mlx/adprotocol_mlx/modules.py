@@ -91,7 +91,7 @@ def _walk(module: nn.Module) -> Iterator[tuple[str, Any, Any, Any, bool | None]]
         first[id(owner)] = name
         # Names with an underscore are no parameters to MLX.
         items = [(key, value) for key, value in owner.items() if not key.startswith("_")]
-        excluded = set(owner._no_grad)  # noqa: SLF001  (what freeze sets)
+        excluded = set(owner._no_grad)
         if declares(type(owner)):
             excluded |= {key for key, _ in items} - set(trainable_names(owner, tuple(owner)))
         yield from inside(f"{name}." if name else "", owner, items, None if frozen else frozenset(excluded))
@@ -106,7 +106,7 @@ def _copied(value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, nn.Module):
         copy = known[id(value)] = type(value).__new__(type(value))
         vars(copy).update(vars(value))
-        vars(copy)["_no_grad"] = set(value._no_grad)  # noqa: SLF001
+        vars(copy)["_no_grad"] = set(value._no_grad)
         dict.update(copy, {key: _copied(item, known) for key, item in value.items()})
         return copy
     if type(value) is dict:

@@ -246,7 +246,7 @@ class _Rows:
 
 
 def _may_move(array: mx.array) -> bool:
-    """Tell whether the gradient of an array may be needed, as far as MLX tells."""
+    """Return whether the gradient of an array may be needed, as far as MLX tells."""
     try:
         return ask((array,)) is not False
     except UndecidableError:
@@ -256,7 +256,7 @@ def _may_move(array: mx.array) -> bool:
 def _tied(one: mx.array, guards: Sequence[mx.array]) -> mx.array:
     """Return an array of which a derivative, and vmap, come by the guards."""
     sums = [mx.sum(guard).astype(one.dtype) for guard in guards if is_inexact(guard)]
-    tied: mx.array = mx.where(mx.array(True), one, sum(sums)) if sums else one  # noqa: FBT003  (the constant itself)
+    tied: mx.array = mx.where(mx.array(True), one, sum(sums)) if sums else one
     return tied
 
 

@@ -56,12 +56,12 @@ def _refusal(evaluate: Callable[[mx.array], None], array: mx.array) -> type[Exce
 
 
 def is_tracing() -> bool:
-    """Tell whether grad, vjp, jvp, vmap or compile is tracing a function, or applying a rule, in this thread."""
+    """Return whether grad, vjp, jvp, vmap or compile is tracing a function, or applying a rule, in this thread."""
     return _refusal(mx.eval, _MARKED) is ValueError
 
 
 def is_marked(array: mx.array) -> bool:
-    """Tell whether MLX marks an array as traced; inside a vjp rule everything is marked.
+    """Return whether MLX marks an array as traced; inside a vjp rule everything is marked.
 
     The mark says little. MLX takes it off what an inner derivative closes over, and
     leaves it on gradients of derivatives that are over.
@@ -71,12 +71,12 @@ def is_marked(array: mx.array) -> bool:
 
 
 def is_applying_vjp() -> bool:
-    """Tell whether MLX is applying the vjp rule of an operation."""
+    """Return whether MLX is applying the vjp rule of an operation."""
     return is_marked(_ZERO)
 
 
 def is_open(array: mx.array) -> bool:
-    """Tell whether an array depends on what stands for an argument of vmap or compile and has no data yet."""
+    """Return whether an array depends on what stands for an argument of vmap or compile and has no data yet."""
     if not is_leaf(array):
         # eval cuts the graph of what it finds computed and unmarked: let it find a clone.
         cloned = _clone(array)
@@ -131,7 +131,7 @@ def keeping_graphs(function: Callable[[], T]) -> T:
 
 
 def has_values(arrays: list[mx.array]) -> bool:
-    """Tell whether arrays can be computed; to be asked in a vjp rule, where they keep their graphs."""
+    """Return whether arrays can be computed; to be asked in a vjp rule, where they keep their graphs."""
     try:
         mx.eval(*arrays)
     except (ValueError, RuntimeError):

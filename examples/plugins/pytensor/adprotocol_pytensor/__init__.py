@@ -35,7 +35,7 @@ interception.install()
 rewriting.install()
 
 
-@pt._as_tensor_variable.register(NonDifferentiable)  # noqa: SLF001  (PyTensor's own way to take other classes)
+@pt._as_tensor_variable.register(NonDifferentiable)
 def _as_tensor_variable(label: NonDifferentiable[Any], *args: Any, **kwargs: Any) -> Any:
     return pt.as_tensor_variable(label.value, *args, **kwargs)
 
@@ -136,7 +136,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List what PyTensor does not allow to be done right."""
-    from adprotocol_pytensor.divergence import DIVERGENCES  # noqa: PLC0415  (read by people and the suite alone)
+    from adprotocol_pytensor.divergence import DIVERGENCES
 
     return list(DIVERGENCES.values())
 
@@ -144,6 +144,6 @@ def divergences() -> Sequence[Divergence]:
 @hookimpl
 def harness(device: str | None) -> PyTensorHarness:
     """Give the conformance suite what it needs."""
-    from adprotocol_pytensor.harness import PyTensorHarness  # noqa: PLC0415  (of use to the suite alone)
+    from adprotocol_pytensor.harness import PyTensorHarness
 
     return PyTensorHarness(device)

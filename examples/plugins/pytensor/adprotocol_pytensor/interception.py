@@ -74,7 +74,7 @@ class _Paths(dict[Any, Any]):
 
 def install() -> None:
     """Wrap PyTensor's functions, once."""
-    if hasattr(gradient._populate_grad_dict, "__wrapped__"):  # noqa: SLF001
+    if hasattr(gradient._populate_grad_dict, "__wrapped__"):
         return
     for (module, name), arguments in _EXPECTED.items():
         found = getattr(module, name, None)

@@ -40,12 +40,12 @@ def dtype_of(value: Variable) -> str | None:
 
 
 def is_continuous(value: Variable) -> bool:
-    """Tell whether a derivative can go through a variable: floating-point and complex dtypes."""
+    """Return whether a derivative can go through a variable: floating-point and complex dtypes."""
     return dtype_of(value) in continuous_dtypes
 
 
 def is_disconnected(value: Variable) -> bool:
-    """Tell whether a cotangent or tangent is PyTensor's mark for none at all."""
+    """Return whether a cotangent or tangent is PyTensor's mark for none at all."""
     return isinstance(value.type, DisconnectedType)
 
 
@@ -100,7 +100,7 @@ class WithinGradient(_Own):
         return Apply(self, list(values), [BOOL()])
 
     def perform(self, _node: Any, _inputs: Any, output_storage: Any) -> None:
-        output_storage[0][0] = np.array(False)  # noqa: FBT003
+        output_storage[0][0] = np.array(False)
 
     def infer_shape(self, _fgraph: Any, _node: Any, _shapes: Sequence[Any]) -> list[Any]:
         return [()]

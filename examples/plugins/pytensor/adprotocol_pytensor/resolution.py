@@ -34,7 +34,7 @@ _ORIGINS: WeakKeyDictionary[Variable, Variable] = WeakKeyDictionary()
 
 
 def asks(op: Op) -> bool:
-    """Tell whether an operation is a question or a guard, or holds one."""
+    """Return whether an operation is a question or a guard, or holds one."""
     if isinstance(op, (WithinGradient, Prevent)):
         return True
     if isinstance(op, Blockwise):
@@ -106,7 +106,7 @@ class Resolution:
             self._answer(node)
 
     def is_tracked(self, variable: Variable) -> bool:
-        """Tell whether the derivative of a variable is not zero by its place in the graph."""
+        """Return whether the derivative of a variable is not zero by its place in the graph."""
         return self.tracked.get(variable, False)
 
     def _answer(self, node: Apply) -> None:
@@ -210,7 +210,7 @@ class Resolution:
         return found.operation(), outer
 
     def _inside(self, op: Any, flags: Sequence[bool]) -> _Inside:
-        inputs = list(op._frozen_fgraph.inputs)  # noqa: SLF001
+        inputs = list(op._frozen_fgraph.inputs)
         return _Inside(op, dict(zip(inputs, flags, strict=True)), direct=self.direct)
 
 
@@ -221,7 +221,7 @@ class _Inside(Resolution):
         super().__init__(tracked, direct=direct)
         self.op = op
         self.inputs = list(tracked)
-        outputs = op._frozen_fgraph.bind(dict(zip(self.inputs, self.inputs, strict=True)))  # noqa: SLF001
+        outputs = op._frozen_fgraph.bind(dict(zip(self.inputs, self.inputs, strict=True)))
         self.run(toposort(outputs))
         self.flags = list(map(self.is_tracked, outputs))
         self.outputs = [self.new.get(output, output) for output in outputs]
@@ -234,14 +234,14 @@ class _Inside(Resolution):
         outputs = [kind.type.filter_variable(out) for kind, out in zip(op.inner_outputs, self.outputs, strict=True)]
         new = copy(op)
         new.fgraph, *_ = construct_nominal_fgraph(self.inputs, outputs)
-        new._frozen_fgraph = new.fgraph.freeze()  # noqa: SLF001
-        new._fn = None  # noqa: SLF001
+        new._frozen_fgraph = new.fgraph.freeze()
+        new._fn = None
         if isinstance(op, OpFromGraph):
-            new._lop_op_cache = {}  # noqa: SLF001
-            new._rop_op_cache = None  # noqa: SLF001
+            new._lop_op_cache = {}
+            new._rop_op_cache = None
             if op.pullback_overrides is None:
                 # Found for the graph before: with the answers some inputs may come to nothing.
-                new._connection_pattern = None  # noqa: SLF001
+                new._connection_pattern = None
         return new
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pytensor.graph.op import Op
 
-TRUE = pt.constant(True, dtype="bool")  # noqa: FBT003
-FALSE = pt.constant(False, dtype="bool")  # noqa: FBT003
+TRUE = pt.constant(True, dtype="bool")
+FALSE = pt.constant(False, dtype="bool")
 
 
 def simplified(op: Op, inputs: Sequence[Variable]) -> list[Variable] | None:

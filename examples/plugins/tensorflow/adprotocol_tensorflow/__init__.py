@@ -167,7 +167,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List what TensorFlow does not allow to be done right."""
-    from adprotocol_tensorflow.divergence import DIVERGENCES  # noqa: PLC0415  (never needed where values are served)
+    from adprotocol_tensorflow.divergence import DIVERGENCES
 
     return list(DIVERGENCES.values())
 
@@ -175,7 +175,7 @@ def divergences() -> Sequence[Divergence]:
 @hookimpl
 def harness(device: str | None) -> TensorFlowHarness:
     """Give the conformance suite what it needs."""
-    from adprotocol_tensorflow.harness import TensorFlowHarness  # noqa: PLC0415  (of use to the suite alone)
+    from adprotocol_tensorflow.harness import TensorFlowHarness
 
     return TensorFlowHarness(device)
 

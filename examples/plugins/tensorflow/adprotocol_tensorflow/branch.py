@@ -96,7 +96,7 @@ class _Staged(Branches):
             mask = self.pred if taken else tf.logical_not(self.pred)
             guarded = [_guarded(mask, one) for one in traced.captured_inputs]
             with staging.branch(self.question, taken):
-                chosen.append(traced._call_flat([], guarded))  # noqa: SLF001  (a call gives no captured inputs)
+                chosen.append(traced._call_flat([], guarded))
         return [tf.where(self.pred, one, other) for one, other in zip(*map(tf.nest.flatten, chosen), strict=True)]
 
     def _branch(self, *, taken: bool) -> list[Any]:

@@ -181,7 +181,7 @@ class TensorFlowHarness(Harness):
         def unrecorded(*args: Any) -> Any:
             with contextlib.ExitStack() as stack:
                 for tape in TAPES.open:
-                    if tape._recording:  # noqa: SLF001  (it may be stopped already)
+                    if tape._recording:
                         stack.enter_context(tape.stop_recording())
                 return fun(*args)
 

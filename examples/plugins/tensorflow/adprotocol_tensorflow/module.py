@@ -19,7 +19,7 @@ def view(module: tf.Module) -> View:
     flags: dict[str, bool | None] = {}
     aliases: dict[str, str] = {}
     first: dict[Any, str] = {}
-    for path, variable in module._flatten(predicate=lambda one: isinstance(one, tf.Variable), with_path=True):  # noqa: SLF001  (documented, for subclasses)
+    for path, variable in module._flatten(predicate=lambda one: isinstance(one, tf.Variable), with_path=True):
         name = ".".join(map(str, path))
         if first.setdefault(variable.ref(), name) != name:
             aliases[name] = first[variable.ref()]

@@ -114,7 +114,7 @@ def _of_branches(op: Any, output: int) -> Iterable[Any]:
 
 
 def _of_call(op: Any, output: int) -> Iterable[Any]:
-    function = op.graph._functions.get(op.get_attr("f").name)  # noqa: SLF001  (no public way to a called function)
+    function = op.graph._functions.get(op.get_attr("f").name)
     graph = getattr(function, "graph", None)
     if graph is None or output >= len(graph.outputs):
         return op.inputs

@@ -7,8 +7,6 @@ own is not concerned with what happens inside. So opening and closing are noted 
 methods of `tf.GradientTape` and the two of `tf.autodiff.ForwardAccumulator` that do it.
 """
 
-# ruff: noqa: SLF001  (TensorFlow does not tell otherwise)
-
 from __future__ import annotations
 
 import functools
@@ -289,7 +287,7 @@ def _in_first_run(value: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def _undecidable(value: Any, where: str) -> UndecidableError:
-    from adprotocol_tensorflow.divergence import DIVERGENCES  # noqa: PLC0415  (a text for an error)
+    from adprotocol_tensorflow.divergence import DIVERGENCES
 
     remedy = DIVERGENCES["recompute-first-run"].remedy
     return UndecidableError(f"adprotocol was asked about {kind_of(value)} {where}. {remedy}")

@@ -153,7 +153,7 @@ class _Call:
         """Refuse a rule that is not linear in what flows, of which the other mode would follow."""
         constant = copy.copy(self)
         constant.arrays, constant.results = ([*map(tf.stop_gradient, own)] for own in (self.arrays, self.results))
-        fun = constant._by_vjp if self.rule.has_vjp else constant._tangents  # noqa: SLF001
+        fun = constant._by_vjp if self.rule.has_vjp else constant._tangents
         with transposing(self.rule):
             pull = _numpy(lambda cotangents: _transposed(fun, points, cotangents))
             check_transpose(self.rule, self.needed, _numpy(fun), pull, points, targets, _probe, bool)

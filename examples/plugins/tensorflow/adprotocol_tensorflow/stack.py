@@ -4,8 +4,6 @@ TensorFlow keeps none of this where it can be asked for, so the frames of a few 
 looked for on Python's stack.
 """
 
-# ruff: noqa: SLF001  (TensorFlow does not tell otherwise)
-
 from __future__ import annotations
 
 import sys

@@ -6,8 +6,6 @@ it asks about the arguments and captures from which a derivative can come to the
 itself part of a program that is being traced, that answer is staged there in the same way.
 """
 
-# ruff: noqa: SLF001  (TensorFlow has no public place for this)
-
 from __future__ import annotations
 
 import functools
@@ -72,7 +70,7 @@ class Question:
     def stage(self) -> Any:
         """Return the input of the function that is given the answer."""
         with tf.init_scope():
-            self.sentinel = tf.constant(False)  # noqa: FBT003
+            self.sentinel = tf.constant(False)
         self.answer = self.function._capture_helper(self.sentinel, "within_gradient")
         notes(self.function).questions.append(self)
         return self.answer

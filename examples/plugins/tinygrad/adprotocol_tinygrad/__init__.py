@@ -79,7 +79,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List what tinygrad does not allow."""
-    from adprotocol_tinygrad.divergence import DIVERGENCES  # noqa: PLC0415  (read by the suite and by info alone)
+    from adprotocol_tinygrad.divergence import DIVERGENCES
 
     return list(DIVERGENCES.values())
 
@@ -87,6 +87,6 @@ def divergences() -> Sequence[Divergence]:
 @hookimpl
 def harness(device: str | None) -> TinygradHarness:
     """Give the conformance suite what it needs."""
-    from adprotocol_tinygrad.harness import TinygradHarness  # noqa: PLC0415  (of use to the suite alone)
+    from adprotocol_tinygrad.harness import TinygradHarness
 
     return TinygradHarness(device)

@@ -45,7 +45,7 @@ def _read(pred: Tensor) -> bool | None:
             replaced[node] = node.src[0]
         elif node.op is Ops.AFTER:
             stored = [source.src[1] for source in node.src[1:] if source.op is Ops.STORE]
-            if len(stored) == 1 and not node._base_buffer_is_realized():  # noqa: SLF001  (a clone, not an assignment)
+            if len(stored) == 1 and not node._base_buffer_is_realized():
                 replaced[node] = stored[0]
             elif any(walk.status(value) == graph.TRACKED for value in stored or [node]):
                 return None

@@ -42,17 +42,17 @@ _VIEWS = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, O
 
 
 def carries_floats(tensor: Tensor) -> bool:
-    """Tell whether tinygrad differentiates with respect to a tensor: floats that have a device and a width."""
+    """Return whether tinygrad differentiates with respect to a tensor: floats that have a device and a width."""
     return tensor.is_floating_point() and not tensor.uop.is_virtual and tensor.dtype not in dtypes.weaks
 
 
 def is_tracked(tensor: Tensor) -> bool:
-    """Tell whether an operation applied to a tensor would be differentiated."""
+    """Return whether an operation applied to a tensor would be differentiated."""
     return carries_floats(tensor) and Walk().status(tensor.uop) == TRACKED
 
 
 def is_source(tensor: Tensor) -> bool:
-    """Tell whether a tensor is what others are computed from: a variable, not the result of an operation."""
+    """Return whether a tensor is what others are computed from: a variable, not the result of an operation."""
     if number_of(tensor.uop) is not None or not carries_floats(tensor):
         return False
     if storage(tensor.uop) is not None:
@@ -192,7 +192,7 @@ def _ruled() -> list[UOp]:
     it has returned; only the frames of these calls tell until then.
     """
     found: list[UOp] = []
-    frame = sys._getframe() if _function.depth else None  # noqa: SLF001
+    frame = sys._getframe() if _function.depth else None
     while frame is not None:
         if frame.f_code is _function.__call__.__code__ and frame.f_locals["self"].grad_fxn is not None:
             found += frame.f_locals.get("call_uops", ())
