@@ -29,7 +29,7 @@ def notes(tag: str, changelog: str) -> str:
         raise SystemExit(message)
     entry = re.search(rf"(?ms)^## \[{re.escape(version())}\] - \d{{4}}-\d\d-\d\d\n(.+?)(?=^## |^\[|\Z)", changelog)
     if entry is None:
-        message = f"CHANGELOG.md has no heading '## [{version()}] - YYYY-MM-DD'"
+        message = f"CHANGELOG.md has no heading '## [{version()}] - YYYY-MM-DD'; write it in place of '## [Unreleased]'"
         raise SystemExit(message)
     return entry[1].strip() + "\n"
 

@@ -37,6 +37,14 @@ def test_the_notes_are_the_entry_of_the_changelog():
     assert notes.notes(f"v{VERSION}", CHANGELOG) == "### Added\n\n- One.\n"
 
 
+def test_the_changelog_has_the_heading_that_the_steps_of_a_release_turn_into_its_entry():
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    released = changelog.replace("## [Unreleased]\n", f"## [{VERSION}] - 2026-12-01\n", 1)
+    entry = notes.notes(f"v{VERSION}", released)
+    assert "\n- " in entry
+    assert "## [" not in entry
+
+
 @pytest.mark.parametrize(
     ("tag", "changelog", "reason"),
     [
