@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
+import math
 import os
 import sys
 import tempfile
@@ -19,8 +21,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from adprotocol._cli import terminal
 from adprotocol.conformance._reports import page, words, written
+from adprotocol.conformance._run import backend as backends
 from adprotocol.conformance._run import result
-from adprotocol.conformance._run.backend import BrokenBackend, UsageError, expression_of, names, need, of
+from adprotocol.conformance._run.backend import BrokenBackend, UsageError, need
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance.scenario import LEVELS, MAY
 from adprotocol.conformance.scenarios import all_scenarios
@@ -56,7 +59,7 @@ def _main(argv: list[str]) -> int:
         if arguments.list:
             return _list(arguments, backend)
         if not backend:
-            parser.error(f"name one backend ({', '.join(names())}), or a harness with --harness MODULE:CLASS")
+            parser.error(f"name one backend ({', '.join(backends.names())}), or a harness with --harness MODULE:CLASS")
         if "html" in files:
             page.need_jinja2()
         with contextlib.ExitStack() as stack:
@@ -94,12 +97,26 @@ def _parser() -> argparse.ArgumentParser:
     add("--level", choices=LEVELS, default=MAY, help=level)
     add("--device", help="the device of the arrays, one that the harness names")
     limit = "time limit of each scenario (default: %(default)g)"
-    add("--time-limit", type=float, default=SECONDS, metavar="SECONDS", help=limit)
+    add("--time-limit", type=_positive(float), default=SECONDS, metavar="SECONDS", help=limit)
     jobs = "run the scenarios in so many processes beside each other (default: %(default)s, a core each)"
-    add("--jobs", type=int, default=min(os.cpu_count() or 1, MOST), metavar="N", help=jobs)
+    add("--jobs", type=_positive(int), default=min(os.cpu_count() or 1, MOST), metavar="N", help=jobs)
     add("--list", action="store_true", help="list the scenarios, those of BACKEND if given, and run none")
     add("-v", "--verbose", action="store_true", help="show the traceback of each failure")
     return parser
+
+
+def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
+    """Return the conversion of an option to a number above zero, named in errors as `kind`."""
+
+    @functools.wraps(kind, updated=())
+    def convert(text: str) -> float:
+        number = kind(text)
+        if not 0 < number < math.inf:
+            msg = f"{text} is not a number above zero"
+            raise argparse.ArgumentTypeError(msg)
+        return number
+
+    return convert
 
 
 def _list(arguments: argparse.Namespace, backend: str) -> int:
@@ -108,7 +125,7 @@ def _list(arguments: argparse.Namespace, backend: str) -> int:
     if backend:
         from adprotocol.conformance._run.run import Run  # noqa: PLC0415  (a list of every scenario does without NumPy)
 
-        cases = Run(of(backend, arguments.device)).cases
+        cases = Run(backends.backend_of(backend, arguments.device)).cases
     chosen = select(cases, arguments.keywords, arguments.level)
     for case in chosen:
         scenario = case.scenario
@@ -128,8 +145,9 @@ def _report(arguments: argparse.Namespace, backend: str, writers: dict[str, Text
     stream = sys.stderr if sys.stdout in writers.values() else sys.stdout
     begin = time.perf_counter()
     selection = {"keywords": arguments.keywords, "level": arguments.level}
-    options = {"backend": backend, "device": arguments.device, **selection}
-    collector = pytest_plugin.Collector(expression_of(backend, arguments.device), arguments.time_limit)
+    imports = {"path": sys.path, "files": backends.expected_files()}
+    options = {"backend": backend, "device": arguments.device, **selection, **imports}
+    collector = pytest_plugin.Collector(backends.expression_of(backend, arguments.device), arguments.time_limit)
     with tempfile.TemporaryDirectory(prefix="adprotocol-", ignore_cleanup_errors=True) as folder:
         os.environ |= {pytest_plugin.VARIABLE: json.dumps(options), pytest_plugin.FOLDER: folder}
         status = pytest_plugin.main(collector, jobs=arguments.jobs, limit=arguments.time_limit, stream=stream)

@@ -122,6 +122,6 @@ def test_divergences_that_are_junk_is_a_problem(hook, words):
 
 def test_the_first_entry_that_names_a_result_is_its_own():
     entries = (divergence("a", "cond/x"), divergence("b", "cond/*"))
-    assert declared.of(entries, "cond/x").name == "a"
-    assert declared.of(entries, "cond/y").name == "b"
-    assert declared.of(entries, "COND/y") is None
+    assert declared.divergence_of(entries, "cond/x").name == "a"
+    assert declared.divergence_of(entries, "cond/y").name == "b"
+    assert declared.divergence_of(entries, "COND/y") is None

@@ -34,7 +34,7 @@ def recorded(backend):
 
 @functools.cache
 def run_of(backend):
-    return Run(backends.of(backend))
+    return Run(backends.backend_of(backend))
 
 
 @pytest.mark.slow

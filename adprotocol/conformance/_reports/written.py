@@ -30,7 +30,8 @@ def to_markdown(report: Report) -> str:
 
 def summary(report: Report, *, verbose: bool = False) -> Iterator[str]:
     """Yield the lines of a report but the list of every scenario; `verbose` adds tracebacks and declarations."""
-    yield f"# adprotocol conformance of {escaped(report.title)}"
+    yield f"# adprotocol conformance of {escaped(report.title)}\n"
+    yield from _block(map(line, report.tested))
     if report.problems:
         yield f"\n## Problems: {len(report.problems)}\n"
     for problem in report.problems:

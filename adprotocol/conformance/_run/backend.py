@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import importlib.util
 import operator
+import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from adprotocol.conformance.harness import Harness
 from adprotocol.errors import PluginError, kind_of, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
 
     from adprotocol._dispatch.registry import Plugin
 
@@ -51,6 +53,8 @@ class Backend:
     plugin: str | None = None
     plugin_version: str | None = None
     framework_version: str | None = None
+    # The root modules of adprotocol, plugin and framework, each with its file.
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def names() -> list[str]:
@@ -58,7 +62,7 @@ def names() -> list[str]:
     return [NUMPY, *sorted(registry.REGISTRY.known())]
 
 
-def of(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
+def backend_of(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
     """Return the backend of a plugin's name, of a path "module:class", or of a harness."""
     need("numpy", "the conformance suite needs NumPy")  # it compares, and only a list does without
     if not isinstance(backend, str):
@@ -120,9 +124,9 @@ def load(path: str, device: str | None = None) -> Backend:
     Raises `BrokenBackend` if there is none, or its module or class raises.
     """
     module, _, attribute = path.partition(":")
-    # As with `python -m`, a module in the current directory is found.
+    # As with `python -m`, a module in the current directory is found, and hides none that is installed.
     if "" not in sys.path:
-        sys.path.insert(0, "")
+        sys.path.append("")
     with _broken(f"the harness {path!r}, as MODULE:CLASS, raises"):
         made = operator.attrgetter(attribute)(importlib.import_module(module))
     return around(made, device, expression=expression_of(path, device))
@@ -151,17 +155,64 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
     expression = expression or expression_of(f"{cls.__module__}:{cls.__qualname__}", harness.device)
     made = functools.partial(Backend, name=name, harness=harness, expression=expression)
     if name == NUMPY:
-        version = metadata.version(NUMPY)
-        return made(framework_version=version, plugin="adprotocol", plugin_version=adprotocol.__version__)
+        made = functools.partial(made, framework_version=metadata.version(NUMPY), files=files_of("adprotocol", NUMPY))
+        return made(plugin="adprotocol", plugin_version=adprotocol.__version__)
     plugin = _activated(name)
-    distribution = plugin.distribution
+    distribution, modules = plugin.distribution, modules_of(plugin)
     return made(
         divergences=plugin.divergences,
         hooks=frozenset(plugin.hooks),
         plugin=distribution.name if distribution is not None else None,
-        plugin_version=distribution.version if distribution is not None else None,
-        framework_version=installed(plugin.framework),
+        # What ran may be a working copy, which has no metadata but its own `__version__`.
+        plugin_version=_version(modules[1]) or (distribution.version if distribution is not None else None),
+        framework_version=_version(plugin.framework) or installed(plugin.framework),
+        files=files_of(*modules),
     )
+
+
+def modules_of(plugin: Plugin) -> list[str]:
+    """Return the root modules of adprotocol, a plugin (its framework's, if registered by hand) and its framework."""
+    module = plugin.entry_point.module if plugin.entry_point is not None else plugin.framework
+    return ["adprotocol", module.partition(".")[0], plugin.framework]
+
+
+def files_of(*modules: str) -> dict[str, str]:
+    """Return the files of modules: where they were imported from, or would be."""
+    found = {module: _spec(module) for module in modules}
+    places = {
+        module: spec.origin or next(iter(spec.submodule_search_locations or ()), "")
+        for module, spec in found.items()
+        if spec
+    }
+    return {module: os.path.realpath(place) for module, place in places.items()}
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(module)
+    except ValueError:  # made by hand, with no specification
+        return None
+
+
+def expected_files() -> dict[str, str]:
+    """Return the files of every plugin and framework that is installed, as this process would import them."""
+    plugins = registry.REGISTRY.known().values()
+    return files_of(NUMPY, *{module for plugin in plugins for module in modules_of(plugin)})
+
+
+def refuse_other_files(backend: Backend, expected: Mapping[str, str]) -> None:
+    """Raise `BrokenBackend` if a backend is of other files than another process expects."""
+    for module, file in backend.files.items():
+        if expected.get(module, file) != file:
+            raise BrokenBackend(
+                f"the process that runs the scenarios has {module} from {file}, and the one that you started from "
+                f"{expected[module]}: something that is imported on the way changes sys.path; set PYTHONPATH instead"
+            )
+
+
+def _version(module: str) -> str | None:
+    version = getattr(sys.modules.get(module), "__version__", None)
+    return version if isinstance(version, str) else None
 
 
 def expression_of(name: str, device: str | None) -> str:

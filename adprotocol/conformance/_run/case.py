@@ -40,17 +40,21 @@ def cases(variants: Mapping[str, Iterable[str]]) -> list[Case]:
 def select(found: Iterable[Case], keywords: Sequence[str] = (), level: str = MAY) -> list[Case]:
     """Return the cases of a level or above whose id, transform or rule matches a keyword, a word or a glob.
 
-    Raises `UsageError` for an unknown level, or for a string instead of a list of keywords.
+    Raises `UsageError` for an unknown level, a keyword that nothing matches, or a string instead of a list of them.
     """
     if level not in LEVELS:
         raise UsageError(f"level is {level!r:.60}; it is one of {', '.join(LEVELS)}")
     if isinstance(keywords, str) or not all(isinstance(word, str) for word in keywords):
         raise UsageError(f"keywords is {keywords!r:.60}; it is a list of words")
-    levels = LEVELS[: LEVELS.index(level) + 1]
-    return [case for case in found if case.scenario.level in levels and _matches(case, keywords)]
+    found, levels = list(found), LEVELS[: LEVELS.index(level) + 1]
+    matching = {word: [case for case in found if _matches(case, word)] for word in keywords}
+    for word, those in matching.items():
+        if not those:
+            raise UsageError(f"no scenario matches {word!r} in its id, transform or rule; --list shows what there is")
+    chosen = {case.id for those in matching.values() for case in those}
+    return [case for case in found if case.scenario.level in levels and (not keywords or case.id in chosen)]
 
 
-def _matches(case: Case, keywords: Sequence[str]) -> bool:
-    texts = (case.id, case.scenario.transform, case.scenario.rule)
-    globs = [word if set(word) & set("*?[") else f"*{word}*" for word in keywords]
-    return not globs or any(fnmatch.fnmatchcase(text, glob) for glob in globs for text in texts)
+def _matches(case: Case, word: str) -> bool:
+    glob = word if set(word) & set("*?[") else f"*{word}*"
+    return any(fnmatch.fnmatchcase(text, glob) for text in (case.id, case.scenario.transform, case.scenario.rule))

@@ -34,7 +34,7 @@ def problems(found: Iterable[Divergence], ids: Sequence[str]) -> Iterator[str]:
         yield f"the divergences {one!r} and {other!r} both name {first!r}{others}"
 
 
-def of(divergences: Iterable[Divergence], identifier: str) -> Divergence | None:
+def divergence_of(divergences: Iterable[Divergence], identifier: str) -> Divergence | None:
     """Return the divergence that names a result, or None."""
     return next((entry for entry in divergences if _names(entry, identifier)), None)
 

@@ -118,13 +118,15 @@ class Report:
     """Hold the results of one run of the suite, and what was run.
 
     `total` counts the cases that there are without a selection. `capabilities` maps
-    each to "there", "absent: why" or "broken: why".
+    each to "there", "absent: why" or "broken: why". `files` maps the root modules of
+    adprotocol, the plugin and the framework to the files that ran.
     """
 
     backend: str
     framework_version: str | None = None
     plugin: str | None = None
     plugin_version: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
     device: str | None = None
     level: str = MAY
     keywords: tuple[str, ...] = ()
@@ -142,6 +144,12 @@ class Report:
     def title(self) -> str:
         """Return the backend with the version of its framework."""
         return " ".join(filter(None, [self.backend, self.framework_version]))
+
+    @property
+    def tested(self) -> list[str]:
+        """Return what ran, a line each: the plugin with its version, and the files."""
+        plugin = " ".join(filter(None, ["plugin", self.plugin, self.plugin_version]))
+        return [f"{plugin}, adprotocol {self.adprotocol}", *(f"{name}: {file}" for name, file in self.files.items())]
 
     @property
     def ok(self) -> bool:

@@ -70,6 +70,7 @@ class Run:
             framework_version=backend.framework_version,
             plugin=backend.plugin,
             plugin_version=backend.plugin_version,
+            files=backend.files,
             device=self.harness.device,
             total=len(self.cases),
             capabilities={name: self.capabilities[name] for name in KNOWN if name in self.capabilities},
@@ -234,13 +235,13 @@ class Run:
         native = self.native(transforms, case.variant) if transforms and not isinstance(error, Absent) else None
         if isinstance(native, Absent) and not isinstance(error, WrongAnswer):  # which no refusal explains
             return native
-        if isinstance(native, HarnessFault) and declared.of(self.divergences, case.id) is None:
+        if isinstance(native, HarnessFault) and declared.divergence_of(self.divergences, case.id) is None:
             return native
         return error
 
     def _judged(self, case: Case, error: BaseException | None) -> dict[str, Any]:
         """Return the outcome of a case that ran, with its message."""
-        known = declared.of(self.divergences, case.id)
+        known = declared.divergence_of(self.divergences, case.id)
         if isinstance(error, Absent):
             return {"outcome": results.NOT_APPLICABLE, "message": str(error)}
         if error is None:

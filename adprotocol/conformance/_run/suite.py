@@ -16,6 +16,7 @@ from adprotocol.conformance.scenario import MAY
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from adprotocol.conformance._run.backend import Backend
     from adprotocol.conformance._run.case import Case
     from adprotocol.conformance.harness import Harness
 
@@ -29,7 +30,7 @@ def harness_of(name: str, device: str | None = None) -> Harness:
 
     Raises `UsageError` if there is none.
     """
-    return backends.of(name, device).harness
+    return backends.backend_of(name, device).harness
 
 
 def checked(harness: Harness, variant: str = "") -> Checked:
@@ -78,7 +79,7 @@ def run(
         BrokenBackend: if the plugin, its framework or the making of the harness fails.
     """
     begin = time.perf_counter()
-    made = Run(backends.of(backend, device))
+    made = Run(backends.backend_of(backend, device))
     chosen = select(made.cases, keywords, level)
     for name in CHECKS:
         made.check(name)
@@ -173,9 +174,14 @@ def suite(
         BrokenBackend: as `run`.
     """
     backends.need("pytest", "the conformance suite runs on pytest")
+    return function_of(backends.backend_of(backend, device), keywords, level)
+
+
+def function_of(backend: Backend, keywords: Sequence[str], level: str) -> Callable[..., None]:
+    """Return the test function of a backend."""
     import pytest
 
-    made = Run(backends.of(backend, device))
+    made = Run(backend)
     items = [Item(made, None, name) for name in CHECKS]
     items += [Item(made, case) for case in select(made.cases, keywords, level)]
 
