@@ -60,3 +60,6 @@ class Domain(PythonDomain):
 def setup(app):
     app.add_domain(Domain, override=True)
     app.connect("builder-inited", lambda _: generate.main())
+    # Write every page, though few were read: Sphinx loses the index entries of those that it does not write
+    # (Sphinx 9.0, `IndexBuilder.load`), and then the search finds other pages first.
+    app.connect("env-updated", lambda _, env: env.found_docs)

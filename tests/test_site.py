@@ -85,6 +85,33 @@ def test_the_search_does_not_know_what_the_page_of_scenarios_says(site):
     assert [title for title, entry in index["alltitles"].items() if number in [file for file, _ in entry]] == []
 
 
+# Sphinx as `make docs` runs it, on pages without generated parts.
+BUILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import generate
+generate.main = lambda: None
+from sphinx.cmd.build import main
+sys.exit(main(["-W", "-q", "-b", "html", "-c", *sys.argv[1:]]))
+"""
+
+
+def test_a_second_build_after_a_change_leaves_the_index_of_the_first(tmp_path):
+    pytest.importorskip("sphinx")
+    pages, built = tmp_path / "pages", tmp_path / "built"
+    pages.mkdir()
+    (pages / "index.md").write_text("# Start\n\n```{toctree}\nchanged\nunchanged\n```\n", "utf-8")
+    for name in ("changed", "unchanged"):
+        (pages / f"{name}.md").write_text(f"# A page\n\n```{{index}} ! entry that is {name}\n```\n", "utf-8")
+    indices = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", BUILD, DOCS, pages, built], check=True)
+        indices.append((built / "searchindex.js").read_text("utf-8"))
+        (pages / "changed.md").touch()
+    assert "entry that is unchanged" in indices[0]
+    assert indices[1] == indices[0]
+
+
 @pytest.fixture(scope="module")
 def description(wheel):
     """The README as a package index shows it."""
