@@ -125,7 +125,7 @@ class Site:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
         )
 
     def info(self, *arguments, block=BUNDLED):

@@ -41,7 +41,7 @@ def crashes(h):
 
 
 def sleeps(h):
-    time.sleep(60)
+    time.sleep(3600)
 
 
 def holds(h):
@@ -54,7 +54,7 @@ def poisons(h):
 
 def waits(h):
     Path("waiting").touch()
-    time.sleep(30)
+    time.sleep(3600)
 
 
 def leaves_a_file(h):

@@ -229,7 +229,7 @@ def command(folder, framework="", plugin=PLUGIN, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         env=os.environ | {"PYTHONPATH": str(folder)} | environment,
     )
 

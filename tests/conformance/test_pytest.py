@@ -37,7 +37,7 @@ def environment(*names):
 def command(*names, arguments, cwd):
     program = [sys.executable, "-c", MAIN, "--harness", "breaking:Breaking", *arguments]
     return subprocess.run(
-        program, env=environment(*names), cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+        program, env=environment(*names), cwd=cwd, capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -50,7 +50,7 @@ def test_a_run_survives_crashes_and_hangs_and_reports_what_is_silently_wrong_fir
     names = ("fine", "raises", "crashes", "wrong", "sleeps", "last")
     # Settings of the current directory are none of the run's.
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --nonsense\n")
-    done = command(*names, arguments=["--jobs", "2", "--time-limit", "5", *files], cwd=tmp_path)
+    done = command(*names, arguments=["--jobs", "2", "--time-limit", "10", *files], cwd=tmp_path)
     assert done.returncode == 1
     report = from_json((tmp_path / "json").read_text())
     assert outcomes(report) == {
@@ -88,7 +88,7 @@ def test_a_broken_system_ends_the_run_and_what_followed_has_no_result(tmp_path):
 
 
 def test_code_that_holds_the_interpreter_is_ended_with_its_stack(tmp_path):
-    done = command("holds", "last", arguments=["--jobs", "1", "--time-limit", "1", "--json", "-"], cwd=tmp_path)
+    done = command("holds", "last", arguments=["--jobs", "1", "--time-limit", "5", "--json", "-"], cwd=tmp_path)
     assert outcomes(from_json(done.stdout)) == {"holds": FAIL, "last": PASS}
     assert "re/__init__.py" in done.stderr
 
@@ -108,7 +108,7 @@ def test_an_interrupt_keeps_what_ran(tmp_path):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=600)
     assert process.returncode == 130
     report = from_json((tmp_path / "report.json").read_text())
     assert outcomes(report) == {"fine": PASS, "gradient": PASS}
@@ -125,7 +125,7 @@ def test_three_lines_in_a_maintainers_tests_under_strict_settings(tmp_path, work
     names = ("fine", "wrong", "raises", "last")
     program = [sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", *workers, "test_conformance.py"]
     done = subprocess.run(
-        program, env=environment(*names), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        program, env=environment(*names), cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 1
     assert "2 failed" in done.stdout
@@ -138,7 +138,7 @@ def test_what_follows_a_broken_system_is_skipped_in_a_maintainers_tests(tmp_path
     (tmp_path / "test_conformance.py").write_text("import breaking\n" + THREE_LINES.format("breaking.Breaking"))
     program = [sys.executable, "-m", "pytest", "-q", "-rs", "--disable-plugin-autoload", "test_conformance.py"]
     names = environment("poisons", "last")
-    done = subprocess.run(program, env=names, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(program, env=names, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert "1 failed" in done.stdout
     assert "not run: cond/poisons left the system broken" in done.stdout
 
@@ -147,9 +147,9 @@ def test_a_fault_of_the_harness_fails_its_check_and_the_rest_says_so(tmp_path):
     harness = "import small\n\n\nclass Wrong(small.Autograd):\n    jvp = lambda self, fun, x, t: (fun(x), 0.0 * t)\n"
     (tmp_path / "wrong.py").write_text(harness)
     program = [sys.executable, "-m", "adprotocol", "conformance", "--harness", "wrong:Wrong", "--json", "-"]
-    arguments = ["-k", "within_gradient/jv[p]", "--jobs", "1"]
+    program += ["-k", "within_gradient/jv[p]", "--jobs", "1"]
     done = subprocess.run(
-        [*program, *arguments], env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        program, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
     report = from_json(done.stdout)
     assert [problem.message for problem in report.problems] == [

@@ -11,7 +11,7 @@ from adprotocol._dispatch import table
 from adprotocol._dispatch.registry import ACTIVE, Registry
 from adprotocol._gradients import framework
 
-PATIENCE = 30.0
+PATIENCE = 600.0
 
 
 class SlowEntryPoint:

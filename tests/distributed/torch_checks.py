@@ -444,7 +444,7 @@ def main(rank, folder):
     torch.set_num_threads(1)
     # Found by a file, so that tests can run side by side; a hang is an error after the time limit.
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=len(RANKS), timeout=timedelta(seconds=120)
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=len(RANKS), timeout=timedelta(seconds=400)
     )
     global MESH  # noqa: PLW0603  (made once, in this process)
     MESH = init_device_mesh("cpu", (len(RANKS),))

@@ -907,14 +907,14 @@ def in_threads(*bodies):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(600)
     return results
 
 
 def test_two_threads_differentiate_one_module_by_its_flags():
     module = small()
     _, wanted, _ = native(module, X)
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=600)
 
     def f(module, x):
         both.wait()
@@ -934,11 +934,11 @@ def test_two_threads_with_two_selections_are_right_or_refused(flags_first):
 
     def first(module, x):
         inside.set()
-        other_done.wait(10)
+        other_done.wait(600)
         return loss(module, x)
 
     def other():
-        inside.wait(10)
+        inside.wait(600)
         try:
             return adprotocol.grad(slow, where=where[1])(module, X)
         finally:

@@ -36,8 +36,8 @@ def behind_a_gradient(h: Checked, layer: Callable[[Any], Any]) -> Callable[[Any]
     return f
 
 
-# No wait of one thread for another lasts longer.
-PATIENCE = 20.0
+# No wait of one thread for another lasts longer: less than the command's time limit of a scenario, 60 s.
+PATIENCE = 50.0
 
 
 def in_threads(h: Checked, *works: Callable[[], Any], barrier: threading.Barrier | None = None) -> list[Any]:

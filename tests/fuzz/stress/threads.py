@@ -12,7 +12,7 @@ from fuzz.stress.steps import SLOW, STEPS, torch_forward
 
 COUNT = 16
 # Compilation may hold a thread, on a machine that is busy otherwise.
-PATIENCE = 60.0
+PATIENCE = 600.0
 
 
 def run(seconds, *, seed=0, count=COUNT, steps=STEPS, slow=SLOW, patience=PATIENCE):  # noqa: PLR0913

@@ -108,7 +108,7 @@ def imported_by(code: str) -> set[str]:
         f"import sys; sys.path.insert(0, {root!r}); before = set(sys.modules); {code}; "
         "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
     )
-    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=180)  # noqa: S603
     if found.returncode:
         msg = f"import adprotocol fails in a new interpreter: {found.stderr[-500:]}"
         raise RuntimeError(msg)
