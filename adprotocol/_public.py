@@ -2,7 +2,8 @@
 # ruff: noqa: F401  (`adprotocol.__all__` has the names)
 
 from adprotocol._gradients.partition import combine, partition, trainable, trainable_mask
-from adprotocol._gradients.tree_map import steepest_ascent, tree_map
+from adprotocol._gradients.steepest_ascent import steepest_ascent
+from adprotocol._gradients.tree_map import tree_map
 from adprotocol._gradients.value_and_grad import grad, value_and_grad
 from adprotocol._hooks.cond import cond
 from adprotocol._hooks.label import NonDifferentiable

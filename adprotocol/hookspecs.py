@@ -37,20 +37,22 @@ the order of the registry serves it:
     autograd = "adprotocol_autograd"
 """
 
-# Signatures only: pluggy reads the arguments, and nothing runs the bodies.
-
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pluggy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from adprotocol.divergence import Divergence
-    from adprotocol.tree_library import TreeLibrary
-    from adprotocol.view import View
+
+    Children = Iterable[Any]
+    Metadata = Any
+    Flattened = tuple[Children, Metadata] | tuple[Children, Metadata, Iterable[str]]
+    Unflatten = Callable[[Metadata, Children], Any]
+    Node = tuple[Callable[[Any], Flattened], Unflatten]
 
 PROJECT = "adprotocol"
 
@@ -58,6 +60,82 @@ hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 REQUIRED = ("array_types", "within_gradient", "non_differentiable", "cond")
+
+
+class View:
+    """Show an object in a structure as a container of its parts.
+
+    A ``torch.nn.Module`` holds parameters under qualified names, but cannot be rebuilt
+    from other tensors. In a structure it is shown as a dict from name to tensor; the
+    differentiated function gets the object itself, with other tensors in it during the
+    call.
+
+    Args:
+        container: a built-in container of the parts, by name.
+        flags: a container like `container` with the answer of the hook
+            ``trainable`` (True, False or None) for each leaf; by default the hook
+            is called for each leaf.
+        fill: takes a container like `container` with other leaves; returns the
+            value that the function gets in place of the object, and a function
+            without arguments that undoes the change to the object. By default the
+            container itself is the value.
+        aliases: further names of parts, each mapped to a name in `container`.
+        rebuild: takes a container like `container` with other leaves; returns a new
+            value that is used as the object is and holds these. It leaves the object
+            alone and shares no list, dict or flag with it, so that a change to the one
+            is none to the other. By default the container itself is the value.
+        others: returns what else the object holds that may be differentiated, such as
+            tensors in plain attributes: no leaves, but a question about the object is
+            about these as well.
+    """
+
+    __slots__ = ("aliases", "container", "fill", "flags", "others", "rebuild")
+
+    def __init__(  # noqa: PLR0913, PLR0917  (the fields)
+        self,
+        container: Any,
+        flags: Any = None,
+        fill: Callable[[Any], tuple[Any, Callable[[], None]]] = lambda container: (container, lambda: None),
+        aliases: Mapping[str, str] | None = None,
+        rebuild: Callable[[Any], Any] = lambda container: container,
+        others: Callable[[], Sequence[Any]] = lambda: (),
+    ) -> None:
+        self.container: Any = container
+        self.flags: Any = flags
+        self.fill: Callable[[Any], tuple[Any, Callable[[], None]]] = fill
+        self.aliases: Mapping[str, str] = aliases or {}
+        self.others: Callable[[], Sequence[Any]] = others
+        self.rebuild: Callable[[Any], Any] = rebuild
+
+
+class TreeLibrary(NamedTuple):
+    """Hold the functions that reach a framework's own tree library, such as ``jax.tree_util``.
+
+    Args:
+        node: takes a value; returns ``(flatten, unflatten)`` for its type, or None if
+            the library does not know that. ``flatten`` takes an instance and returns
+            ``(children, metadata)`` or ``(children, metadata, names)``, with hashable,
+            comparable metadata and the names of the children in paths (by default
+            their positions). ``unflatten`` takes ``(metadata, children)`` and must
+            accept any children. Called once for each type except the built-in
+            containers; for a dataclass, whose static fields only the framework may
+            know, with a blank instance that has no attributes yet.
+        register: takes ``(cls, flatten, unflatten)`` and registers a dataclass or an
+            attrs class with the library, as `adprotocol.register_structure` asks.
+            ``flatten`` takes an instance and returns its children, the metadata
+            (hashable and comparable: names and static fields), and the names of the
+            children, for libraries that show paths; ``unflatten`` takes any
+            children, and calls no constructor. Leave a class that the library knows
+            as it is. Called when the class is registered, or, for those registered
+            before, when the plugin is loaded: at the end of the import of its
+            framework. By default the library learns no class.
+    """
+
+    node: Callable[[Any], Node | None]
+    register: Callable[[type, Callable[[Any], Any], Unflatten], None] | None = None
+
+
+# Signatures only: pluggy reads the arguments, and nothing runs the bodies.
 
 
 @hookspec
@@ -246,7 +324,7 @@ def views() -> Mapping[type, Callable[[Any], View]]:
 
     Optional. The function of the nearest base class is called with the object. A
     ``torch.nn.Module`` becomes a dict from qualified name to tensor. See
-    `adprotocol.extend.View` for the other fields.
+    `View` for the other fields.
     """
 
 
@@ -265,7 +343,7 @@ def tree_library() -> TreeLibrary:
 
     Optional. With them the traversal knows the containers that are registered there,
     and `adprotocol.register_structure` registers classes there. See
-    `adprotocol.extend.TreeLibrary` for the functions.
+    `TreeLibrary` for the functions.
     """
 
 

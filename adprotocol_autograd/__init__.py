@@ -16,8 +16,8 @@ from numpy import ndarray
 
 import adprotocol
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import View, constant_tree, gradient_prevented, read_divergences, tree_leaves
-from adprotocol.hookspecs import hookimpl
+from adprotocol.extend import gradient_prevented, read_divergences, tree_leaves
+from adprotocol.hookspecs import View, hookimpl
 from adprotocol_autograd import checkpoints, derivative, gradient
 from adprotocol_autograd.checkpoints import Checkpoints
 from adprotocol_autograd.gradient import is_inexact
@@ -58,7 +58,7 @@ def non_differentiable(value: Any) -> Any:
     """Take the value out of its boxes at all levels; a list or object array may hold boxes of outer levels."""
     raw = getval(value)
     may_hold_boxes = isinstance(value, (SequenceBox, DictBox)) or (type(raw) is ndarray and raw.dtype.hasobject)
-    return constant_tree(raw) if may_hold_boxes else raw
+    return adprotocol.non_differentiable(raw) if may_hold_boxes else raw
 
 
 @hookimpl

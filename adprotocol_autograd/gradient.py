@@ -17,8 +17,9 @@ from autograd.core import VJPNode, add_outgrads, vspace
 from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
 from numpy import asarray, ndarray
 
-from adprotocol.errors import SelectionError, full_kind_of
+from adprotocol.errors import SelectionError
 from adprotocol.extend import check_output, map_aux
+from adprotocol.messages import full_kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

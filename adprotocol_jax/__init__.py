@@ -15,9 +15,10 @@ import jax.export
 import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from adprotocol.errors import UndecidableError, kind_of
+from adprotocol.errors import UndecidableError
 from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partition_aux, read_divergences
 from adprotocol.hookspecs import hookimpl
+from adprotocol.messages import kind_of
 from adprotocol_jax import derivative, host, internals, primitives, tree
 from adprotocol_jax.answer import ask
 from adprotocol_jax.cond import ArrayFunctions, branch
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import DerivativeRule, Divergence, Outline, TreeLibrary
+    from adprotocol.extend import DerivativeRule, Divergence, Outline
+    from adprotocol.hookspecs import TreeLibrary
 
 tree.register_label()
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from adprotocol.errors import PredicateError, UndecidableError, kind_of
+from adprotocol.errors import PredicateError, UndecidableError
 from adprotocol.extend import Branches
+from adprotocol.messages import kind_of
 from adprotocol_jax import internals
 from adprotocol_jax.answer import untracked, with_constants
 

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 from adprotocol import NonDifferentiable, register_trainable
-from adprotocol.extend import TreeLibrary, declares
+from adprotocol.extend import declares
+from adprotocol.hookspecs import TreeLibrary
 from adprotocol_jax import internals
 from adprotocol_jax.primitives import as_constant_if_tracked
 

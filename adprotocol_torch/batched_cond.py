@@ -20,7 +20,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from adprotocol.errors import BranchError
-from adprotocol.extend import Branches, run_while_tracing
+from adprotocol.extend import Branches
+from adprotocol.tracing import run_while_tracing
 from adprotocol_torch import dynamo, internals, tracking
 from adprotocol_torch.tensors import is_float, is_of_numpy, tensor_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import run_while_tracing
+from adprotocol.tracing import run_while_tracing
 from adprotocol_torch import internals
 from adprotocol_torch.parameters import LOCAL
 from adprotocol_torch.tensors import remedy

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import Branches, trace_instead, tree_leaves, tree_map
+from adprotocol.extend import Branches, tree_leaves, tree_map
 from adprotocol.hookspecs import hookimpl
+from adprotocol.tracing import trace_instead
 from adprotocol_torch import dynamo, internals, tracking
 from adprotocol_torch.batched_cond import TensorBranches, select
 from adprotocol_torch.tensors import is_dense, is_float

@@ -18,7 +18,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import run_while_tracing
+from adprotocol.tracing import run_while_tracing
 from adprotocol_torch import internals
 from adprotocol_torch.parameters import no_op, parameter_of
 from adprotocol_torch.tensors import remedy

@@ -16,7 +16,8 @@ import torch
 
 import adprotocol
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import (
+from adprotocol.extend import tree_leaves
+from adprotocol.tracing import (
     answer_at_once,
     attribute_names,
     flags_of,
@@ -25,7 +26,6 @@ from adprotocol.extend import (
     leaves_of_each,
     run_while_tracing,
     trace_instead,
-    tree_leaves,
 )
 from adprotocol_torch import attributes, checkpoints, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule

@@ -21,7 +21,7 @@ from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.tensor import SymNodeVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
-from adprotocol.extend import tree_structure
+from adprotocol.extend import tree_leaves
 from adprotocol_torch import attributes, internals, tracking
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.parameters import trainable
@@ -107,10 +107,8 @@ def _descend(tx: Any, value: Any, found: list[Any]) -> bool:
         return False
     children = value.unpack_var_sequence(tx)
     if cls is dict:
-        keys = {key.as_python_constant(): key for key in children}
-        children = [
-            value.call_method(tx, "__getitem__", [keys[key]], {}) for key in tree_structure(dict.fromkeys(keys))[2]
-        ]
+        places = {key.as_python_constant(): i for i, key in enumerate(children)}
+        children = [value.call_method(tx, "__getitem__", [children[i]], {}) for i in tree_leaves((places,))]
     return all(_descend(tx, child, found) for child in children)
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, kind_of
-from adprotocol.extend import View, declares, trainable_names
-from adprotocol.hookspecs import hookimpl
+from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError
+from adprotocol.extend import declares, trainable_names
+from adprotocol.hookspecs import View, hookimpl
+from adprotocol.messages import kind_of
 from adprotocol_torch import attributes, internals, stand_in
 from adprotocol_torch.parameters import LOCAL, no_op, refused_in_graph, takes_gradient
 from adprotocol_torch.tensors import remedy

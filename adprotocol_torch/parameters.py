@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import TreeError, UndecidableError
-from adprotocol.extend import run_while_tracing, trace_instead
 from adprotocol.hookspecs import hookimpl
+from adprotocol.tracing import run_while_tracing, trace_instead
 from adprotocol_torch.internals import in_transform, skip, tape_is_on
 from adprotocol_torch.tensors import remedy
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol import NonDifferentiable
-from adprotocol.extend import TreeLibrary, unlabelled
-from adprotocol.hookspecs import hookimpl
+from adprotocol.extend import unlabelled
+from adprotocol.hookspecs import TreeLibrary, hookimpl
 from adprotocol_torch.internals import pytree
 
 if TYPE_CHECKING:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import SelectionError, full_kind_of
-from adprotocol.extend import read_divergences, run_while_tracing
+from adprotocol.errors import SelectionError
+from adprotocol.extend import read_divergences
 from adprotocol.hookspecs import hookimpl
+from adprotocol.messages import full_kind_of
+from adprotocol.tracing import run_while_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

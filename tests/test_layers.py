@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up. The members of one layer do not import each other.
 CORE = (
     {"_typing"},
-    {"errors", "view", "tree_library", "typing"},
+    {"errors", "messages", "typing"},
     {"divergence"},
     {"hookspecs"},
     {"_dispatch"},
@@ -25,7 +25,7 @@ CORE = (
     {"_gradients"},
     {"_dynamo"},
     {"_public"},
-    {"extend", "plugins", "__init__"},
+    {"extend", "plugins", "tracing", "__init__"},
     {"_cli"},
     {"_demo"},
     {"conformance"},
@@ -44,7 +44,10 @@ CONFORMANCE = (
 )
 PLUGINS = ("adprotocol_jax", "adprotocol_torch", "adprotocol_autograd")
 # All that a plugin may import of this library, like any stranger's.
-FOR_PLUGINS = {"adprotocol", "adprotocol.conformance", "adprotocol.errors", "adprotocol.extend", "adprotocol.hookspecs"}
+FOR_PLUGINS = {
+    "adprotocol",
+    *(f"adprotocol.{name}" for name in ("conformance", "errors", "extend", "hookspecs", "messages", "tracing")),
+}
 FRAMEWORKS = ("jax", "torch", "autograd")
 
 

@@ -7,7 +7,8 @@ import torch
 
 import adprotocol
 from adprotocol import cond, errors, explain, grad, non_differentiable, trainable, within_gradient
-from adprotocol.errors import OpaqueValueError, kind_of, with_article
+from adprotocol.errors import OpaqueValueError
+from adprotocol.messages import kind_of, with_article
 
 TORCH = torch.ones(2)
 

@@ -19,7 +19,8 @@ from adprotocol._cli import terminal
 from adprotocol._dispatch import plugin as states
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.release import installed
-from adprotocol.errors import PluginError, one_line
+from adprotocol.errors import PluginError
+from adprotocol.messages import one_line
 
 if TYPE_CHECKING:
     from adprotocol._dispatch.plugin import Plugin

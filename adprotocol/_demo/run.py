@@ -10,7 +10,7 @@ import sys
 
 from adprotocol._cli import terminal
 from adprotocol._demo.frameworks import FRAMEWORKS, PATHS, Framework, Outcome
-from adprotocol.errors import one_line
+from adprotocol.messages import one_line
 
 TOLERANCE = 1e-8  # relative, in float64; what is seen is 1e-15
 FROZEN = "season.period"

@@ -11,12 +11,13 @@ import functools
 
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ADProtocolError, PluginError, kind_of, one_line, shown
+from adprotocol.errors import ADProtocolError, PluginError
+from adprotocol.messages import kind_of, one_line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from adprotocol.view import View
+    from adprotocol.hookspecs import View
 
     # Takes an instance; returns the children, the metadata, and the names of the children in paths.
     Flatten = Callable[[Any], tuple[Sequence[Any], Any, tuple[Any, ...]]]

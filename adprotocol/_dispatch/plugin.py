@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from adprotocol._dispatch.binding import of_framework
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import PluginError, one_line
+from adprotocol.errors import PluginError
+from adprotocol.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from adprotocol._dispatch.binding import Binding
     from adprotocol.divergence import Divergence
-    from adprotocol.tree_library import TreeLibrary
+    from adprotocol.hookspecs import TreeLibrary
 
 ACTIVE = "active"
 NOT_IMPORTED = "not imported"
@@ -58,7 +59,7 @@ class Plugin:
         # By kind, and for a kind with a view by the viewed type.
         self.bindings: dict[tuple[str, type | None], Binding] = {}
 
-    def load(self, checks: Iterable[Callable[[Plugin], None]]) -> None:
+    def load(self, checks: Iterable[Callable[[TreeLibrary | None], None]]) -> None:
         """Import the plugin and check it, unless its framework is too old; any exception makes it fail, alone."""
         if self.entry_point is None:
             return
@@ -75,50 +76,20 @@ class Plugin:
             if self.state == LOADING:  # interrupted: try again next time
                 self.state = NOT_IMPORTED
 
-    def activate(self, implementation: object, checks: Iterable[Callable[[Plugin], None]]) -> None:
-        """Take the hooks of an implementation if they pass, and the further `checks` raise nothing; else fail."""
+    def activate(self, implementation: object, checks: Iterable[Callable[[TreeLibrary | None], None]]) -> None:
+        """Take the hooks of an implementation if they pass and the `checks` raise nothing; else fail, unchanged."""
         try:
-            self.hooks, self.priority = checked_hooks(implementation, self.name)
-            types = self._classes("array_types")
-            self.types = tuple(types)
-            self.constants = frozenset(cls for cls, can_be_tracked in types.items() if not can_be_tracked)
-            self.functions = frozenset(self._classes("function_types"))
-            self.label_methods = self._returned("label_protocol", dict) or {}
-            self.tree_library = self._returned("tree_library", lambda library: library.node and library)
-            self.bindings = of_framework(self.name, self.hooks, self._classes("views"))
+            offered = _offered(implementation, self.name)
             for check in checks:
-                check(self)
+                check(offered["tree_library"])
         # As above; a hook that raises when it lists its types counts too.
         except Exception as error:  # noqa: BLE001
             self._fail(error)
         else:
-            self.state = ACTIVE
+            vars(self).update(offered, state=ACTIVE)
 
     def _fail(self, error: BaseException) -> None:
-        self.state, self.error, self.hooks = FAILED, error, {}
-
-    def _returned(self, hook: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
-        """Return what a hook without arguments returns, converted; None if the plugin has no such hook."""
-        if hook not in self.hooks:
-            return None
-        try:
-            return convert(self.hooks[hook]())
-        # Any exception is the plugin's fault.
-        except Exception as error:
-            msg = f"plugin {self.name!r}: the hook {hook} raises {one_line(error, None)}"
-            raise PluginError(msg) from error
-
-    def _classes(self, hook: str) -> dict[type, Any]:
-        """Return what a hook says of each class that it lists (True in a sequence), if a plugin may claim these."""
-        listed: dict[type, Any] = self._returned(hook, _by_class) or {}
-        for cls in listed:
-            if not isinstance(cls, type) or cls.__module__ in _NOT_TO_CLAIM:
-                msg = (
-                    f"plugin {self.name!r}: {hook} returned {cls!r:.60}, which is not a class that a framework owns; "
-                    "return the framework's own classes"
-                )
-                raise PluginError(msg)
-        return listed
+        self.state, self.error = FAILED, error
 
     @property
     def reason(self) -> str:
@@ -140,8 +111,49 @@ class Plugin:
 
     def divergences(self) -> tuple[Divergence, ...]:
         """Return the declared divergences: none, if the plugin has no such hook; `PluginError` if that raises."""
-        declared = self._returned("divergences", lambda declared: {entry.name: entry for entry in declared}) or {}
-        return tuple(declared.values())
+        by_name = _returned(self.name, self.hooks, "divergences", lambda given: {entry.name: entry for entry in given})
+        return tuple((by_name or {}).values())
+
+
+def _offered(implementation: object, name: str) -> dict[str, Any]:
+    """Return the attributes of the plugin `name` that its hooks give, each checked."""
+    hooks, priority = checked_hooks(implementation, name)
+    types = _classes(name, hooks, "array_types")
+    return {
+        "hooks": hooks,
+        "priority": priority,
+        "types": tuple(types),
+        "constants": frozenset(cls for cls, can_be_tracked in types.items() if not can_be_tracked),
+        "functions": frozenset(_classes(name, hooks, "function_types")),
+        "label_methods": _returned(name, hooks, "label_protocol", dict) or {},
+        "tree_library": _returned(name, hooks, "tree_library", lambda library: library.node and library),
+        "bindings": of_framework(name, hooks, _classes(name, hooks, "views")),
+    }
+
+
+def _returned(name: str, hooks: Mapping[str, Any], hook: str, convert: Callable[[Any], Any]) -> Any:
+    """Return what a hook without arguments returns, converted; None if the plugin has no such hook."""
+    if hook not in hooks:
+        return None
+    try:
+        return convert(hooks[hook]())
+    # Any exception is the plugin's fault.
+    except Exception as error:
+        msg = f"plugin {name!r}: the hook {hook} raises {one_line(error, None)}"
+        raise PluginError(msg) from error
+
+
+def _classes(name: str, hooks: Mapping[str, Any], hook: str) -> dict[type, Any]:
+    """Return what a hook says of each class that it lists (True in a sequence), if a plugin may claim these."""
+    listed: dict[type, Any] = _returned(name, hooks, hook, _by_class) or {}
+    for cls in listed:
+        if not isinstance(cls, type) or cls.__module__ in _NOT_TO_CLAIM:
+            msg = (
+                f"plugin {name!r}: {hook} returned {cls!r:.60}, which is not a class that a framework owns; "
+                "return the framework's own classes"
+            )
+            raise PluginError(msg)
+    return listed
 
 
 def _by_class(listed: Any) -> dict[type, Any]:

@@ -17,10 +17,13 @@ from _thread import RLock  # `threading` takes 0.8 ms to import
 from adprotocol._dispatch.plugin import ACTIVE, BLOCKED, FAILED, NOT_INSTALLED, UNSETTLED, WAITING, Plugin
 from adprotocol._dispatch.post_import import call_after_import
 from adprotocol._typing import TYPE_CHECKING
-from adprotocol.errors import PluginError, full_name
+from adprotocol.errors import PluginError
+from adprotocol.messages import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from adprotocol.hookspecs import TreeLibrary
 
 __all__ = [
     "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOCK", "NOT_INSTALLED", "NUMPY_GROUP", "REGISTRY",
@@ -43,8 +46,8 @@ class Registry:
         self.plugins: dict[str, Plugin] | None = None
         # Called when the set of active plugins has changed.
         self.on_change: list[Callable[[], None]] = []
-        # Called with each plugin before it becomes active; what they raise makes it fail.
-        self.on_activate: list[Callable[[Plugin], None]] = []
+        # Called with the tree library of a plugin before it becomes active; what they raise makes it fail.
+        self.on_activate: list[Callable[[TreeLibrary | None], None]] = []
 
     def known(self) -> dict[str, Plugin]:
         """Return the plugins by name, reading the entry points on the first call."""

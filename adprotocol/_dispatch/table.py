@@ -16,7 +16,8 @@ from __future__ import annotations
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, PLAIN, VIEWED, Binding, wrong_result
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError, full_name, with_article
+from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError
+from adprotocol.messages import full_name, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable

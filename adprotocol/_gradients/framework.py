@@ -9,7 +9,8 @@ from adprotocol._dispatch.table import plugin_binding
 from adprotocol._trees.held import held
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import BackendError, MixedFrameworksError, PluginError, nearest
+from adprotocol.errors import BackendError, MixedFrameworksError, PluginError
+from adprotocol.messages import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -10,7 +10,8 @@ from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import tree_map
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import MixedFrameworksError, OutputError, kind_of, shown
+from adprotocol.errors import MixedFrameworksError, OutputError
+from adprotocol.messages import kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

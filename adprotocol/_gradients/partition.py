@@ -7,7 +7,8 @@ from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select, select_once
 from adprotocol._trees.merge import NotMergedError, merge
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import TreeError, kind_of, quoted
+from adprotocol.errors import TreeError
+from adprotocol.messages import kind_of, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

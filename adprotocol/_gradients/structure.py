@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from adprotocol._dispatch.binding import Binding
-    from adprotocol.view import View
+    from adprotocol.hookspecs import View
 
 Undo = list["Callable[[], None]"]
 

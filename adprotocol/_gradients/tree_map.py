@@ -1,13 +1,10 @@
-"""`tree_map`: a function applied to each leaf of a structure, as in optimiser steps; and what a step goes along."""
+"""`tree_map`: a function applied to each leaf of a structure, as in optimiser steps."""
 
 from __future__ import annotations
 
-from adprotocol._dispatch.dtype import kind_of_dtype
-from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients.structure import Structure
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,43 +56,6 @@ def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[An
         for leaf, *beside in zip(structure.leaves, *[other.leaves for other in others], strict=True)
     ]
     return structure.with_leaves(mapped)  # type: ignore[no-any-return]
-
-
-def steepest_ascent(gradient: T) -> T:
-    """Return a gradient as the direction in which the function grows fastest, on every framework.
-
-    >>> import numpy, adprotocol
-    >>> adprotocol.steepest_ascent({"w": numpy.array(1.0 + 2.0j), "scale": 3.0, "name": None})
-    {'w': np.complex128(1-2j), 'scale': 3.0, 'name': None}
-
-    Real gradients are that direction. For complex leaves JAX and autograd return its conjugate, so that
-    ``parameter - rate * slope`` would go up along the imaginary part, and PyTorch returns the direction itself.
-
-    Args:
-        gradient: a structure as `grad` returns it, of arrays of any shapes and dtypes.
-
-    Returns:
-        The structure, with the conjugates of complex arrays where the framework has that convention.
-
-    Raises:
-        PluginError: the plugin of a complex array does not tell the convention, by its hook `array_functions`.
-
-    Source: ``jax.grad`` and https://pytorch.org/docs/stable/notes/autograd.html#autograd-for-complex-numbers
-    """
-    return tree_map(_ascent, gradient)
-
-
-def _ascent(leaf: Any) -> Any:
-    if not (isinstance(leaf, complex) or kind_of_dtype(getattr(leaf, "dtype", None)) == "complex"):
-        return leaf
-    binding = lookup(type(leaf))
-    if binding.framework is None:
-        binding = BINDINGS.NUMPY
-    if binding.array_functions is None:
-        msg = f"steepest_ascent needs the hook array_functions of the plugin for {binding.framework}, which has none"
-        raise PluginError(msg)
-    functions = binding.array_functions()
-    return leaf if getattr(functions, "gradient_is_ascent", False) else functions.conj(leaf)
 
 
 def _apply(fun: Callable[..., Any], leaf: Any, beside: list[Any], is_leaf: Callable[[Any], bool] | None) -> Any:

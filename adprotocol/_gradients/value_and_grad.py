@@ -22,7 +22,8 @@ from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure, flags_of
 from adprotocol._gradients.where import select, select_once
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError, NothingTrainableError, kind_of, shown
+from adprotocol.errors import ArgumentError, NothingTrainableError
+from adprotocol.messages import kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

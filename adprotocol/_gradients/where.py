@@ -8,7 +8,8 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import is_container, tree_flatten
 from adprotocol._trees.treespec import count_leaves, difference, text, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import SelectionError, kind_of, nearest, quoted, shown
+from adprotocol.errors import SelectionError
+from adprotocol.messages import kind_of, nearest, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import os
 
-from adprotocol._hooks.branches import ArrayType, Branches, sizes
+from adprotocol._dispatch.dtype import sizes
+from adprotocol._hooks.branches import ArrayType, Branches
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._typing import TYPE_CHECKING, Any
 

@@ -7,7 +7,7 @@ array, are compared and put back here.
 
 from __future__ import annotations
 
-from adprotocol._dispatch.dtype import dtype_name, holds
+from adprotocol._dispatch.dtype import dtype_name, holds, sizes
 from adprotocol._hooks.result import common_structure, flatten_result, same, show_result, unflatten_result
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BranchMismatchError
@@ -177,13 +177,3 @@ def _same_shape(shape: Any, other: Any) -> bool:
     if shape is None or other is None:
         return True
     return len(shape) == len(other) and all(a is None or b is None or a == b for a, b in zip(shape, other, strict=True))
-
-
-def sizes(shape: Any) -> tuple[Any, ...] | None:
-    """Return a framework's shape as a tuple, or None if it is not known yet."""
-    if isinstance(shape, tuple):
-        return shape
-    try:
-        return tuple(shape)
-    except (TypeError, ValueError):
-        return None

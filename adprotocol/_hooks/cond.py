@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
-from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
+from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype, sizes
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._hooks import branch_check
-from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import BranchError, PredicateError, PredicateShapeError, kind_of, shown
+from adprotocol.errors import BranchError, PredicateError, PredicateShapeError
+from adprotocol.messages import kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,8 @@ from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import is_container, tree_flatten, tree_unflatten
 from adprotocol._trees.treespec import paths
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError, GradientPreventedError, PluginError, kind_of
+from adprotocol.errors import ArgumentError, GradientPreventedError, PluginError
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from typing import TypeVar

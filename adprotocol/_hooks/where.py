@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY
-from adprotocol._dispatch.dtype import is_inexact
+from adprotocol._dispatch.dtype import is_inexact, sizes
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._dispatch.wrapper import leave_out
-from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches, sizes
+from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches
 from adprotocol._hooks.cond import branch_error, cond, predicate
 from adprotocol._hooks.result import flatten_result, unflatten_result
 from adprotocol._trees.traversal import sole_framework

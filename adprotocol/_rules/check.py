@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import FUNCTION
-from adprotocol._dispatch.dtype import kind_of_dtype
+from adprotocol._dispatch.dtype import kind_of_dtype, sizes
 from adprotocol._dispatch.table import lookup
-from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import binding_for
 from adprotocol._trees.treespec import count_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import RuleError, kind_of
+from adprotocol.errors import RuleError
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,8 @@ from adprotocol._rules.signature import by_position, completed, keyword_defaults
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import RuleError, kind_of
+from adprotocol.errors import RuleError
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

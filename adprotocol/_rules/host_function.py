@@ -14,7 +14,8 @@ from adprotocol._rules.check import is_complex
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, count_leaves, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import PluginError, RuleError, kind_of
+from adprotocol.errors import PluginError, RuleError
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,8 @@ from adprotocol._rules.signature import reads
 from adprotocol._trees.held import check_held, check_opaque, search
 from adprotocol._trees.treespec import count_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import RuleError, full_kind_of, kind_of
+from adprotocol.errors import RuleError
+from adprotocol.messages import full_kind_of, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

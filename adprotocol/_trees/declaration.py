@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from adprotocol._trees.fields import DECLARATION, field_names, fields_of, has_fields
 from adprotocol._trees.node import BUILT_IN
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import DeclarationError, kind_of, nearest
+from adprotocol.errors import DeclarationError
+from adprotocol.messages import kind_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

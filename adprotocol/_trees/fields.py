@@ -6,7 +6,8 @@ import sys
 import types
 
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import DeclarationError, with_article
+from adprotocol.errors import DeclarationError
+from adprotocol.messages import with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -62,7 +63,7 @@ def attribute_names(value: Any) -> Iterable[str]:
     """Return the names of the attributes that an instance has in its ``__dict__``.
 
     >>> from types import SimpleNamespace
-    >>> from adprotocol.extend import attribute_names
+    >>> from adprotocol.tracing import attribute_names
     >>> list(attribute_names(SimpleNamespace(w=1.0, b=2.0)))
     ['w', 'b']
     """

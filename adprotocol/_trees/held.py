@@ -19,7 +19,8 @@ from adprotocol._dispatch.table import BINDINGS, lookup, unclaimed
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol._trees.treespec import paths
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import OpaqueValueError, UnclaimedTypeError, full_kind_of, with_article
+from adprotocol.errors import OpaqueValueError, UnclaimedTypeError
+from adprotocol.messages import full_kind_of, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,7 +14,7 @@ from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol._dispatch.table import TABLE
 from adprotocol._trees.fields import by_fields, has_fields, holds_attributes_alone, is_enum
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import shown
+from adprotocol.messages import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,14 +11,17 @@ from __future__ import annotations
 import sys
 
 from adprotocol._dispatch.post_import import call_after_import
-from adprotocol._dispatch.registry import LOCK, REGISTRY, Plugin
+from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol._trees import fields as by_name
 from adprotocol._trees import node
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of, nearest
+from adprotocol.errors import DeclarationError, PluginError, StructureError
+from adprotocol.messages import kind_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from adprotocol.hookspecs import TreeLibrary
 
 # The label, for optree alone: each plugin registers it with its framework's trees.
 LABELS: dict[type, node.Functions] = {}
@@ -100,7 +103,7 @@ def _register(cls: type, static: tuple[str, ...]) -> None:
         node.STRUCTURES[cls] = functions
         for plugin in REGISTRY.active():
             try:
-                _teach(plugin, cls, functions)
+                _teach(plugin.tree_library, cls, functions)
             # Any exception is the plugin's fault.
             except Exception as error:
                 msg = f"the plugin {plugin.name!r} cannot register {cls.__qualname__}: {error}"
@@ -120,15 +123,14 @@ def _teach_optree(_name: str = "optree") -> None:
             optree.register_pytree_node(cls, *functions, namespace=node.NAMESPACE)
 
 
-def _teach(plugin: Plugin, cls: type, functions: Any) -> None:
-    library = plugin.tree_library
+def _teach(library: TreeLibrary | None, cls: type, functions: Any) -> None:
     if library is not None and library.register is not None:
         library.register(cls, *functions)
 
 
-def _teach_all(plugin: Plugin) -> None:
+def _teach_all(library: TreeLibrary | None) -> None:
     for cls, functions in tuple(node.STRUCTURES.items()):
-        _teach(plugin, cls, functions)
+        _teach(library, cls, functions)
 
 
 REGISTRY.on_activate.append(_teach_all)

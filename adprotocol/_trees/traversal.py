@@ -12,15 +12,15 @@ import functools
 from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
-from adprotocol._trees.treespec import build, split
+from adprotocol._trees.treespec import Viewed, build, split
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ADProtocolError, TreeError
-from adprotocol.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from adprotocol._trees.treespec import Treespec
+    from adprotocol.hookspecs import View
 
     # Leaves of one class, and their binding.
     Group = tuple[Binding, Collection[Any]]
@@ -155,7 +155,7 @@ class Flattened:
         if self._opened and binding.view is not None:
             view = binding.view(value)
             self.views.append((len(self.leaves), view))
-            return (View, view, None, (self._visit(view.container, depth + 1),))
+            return (Viewed, view, None, (self._visit(view.container, depth + 1),))
         self.bindings[type(value)] = binding
         self.leaves.append(value)
         return None

@@ -2,8 +2,8 @@
 
 Of a node it is ``(class, metadata, names of the children, treespecs of the
 children)``, of a leaf None. So it holds classes, keys and constants alone: a compiler
-can keep it, and hashing and comparing it call no Python function. The class `View`
-stands for an object that is shown as a container, its one child.
+can keep it, and hashing and comparing it call no Python function. The class `Viewed`
+stands for an object that is shown as a container, its one child; the metadata are its view.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from collections import defaultdict
 
 from adprotocol._dispatch.table import lookup
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import nearest, quoted, shown, with_article
-from adprotocol.view import View
+from adprotocol.messages import nearest, quoted, shown, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from adprotocol.hookspecs import View
+
 Treespec = Any
+
+
+class Viewed:
+    """The class of the node for an object that is shown as a container."""
 
 
 def build(treespec: Treespec, leaves: Iterator[Any], show: Callable[[View, Any], Any] | None = None) -> Any:
@@ -29,7 +34,7 @@ def build(treespec: Treespec, leaves: Iterator[Any], show: Callable[[View, Any],
     built = []
     for child in children:
         built.append(next(leaves) if child is None else build(child, leaves, show))  # noqa: PERF401  (a frame less a level)
-    if cls is View:
+    if cls is Viewed:
         return built[0] if show is None else show(metadata, built[0])
     unflatten = lookup(cls).unflatten
     return cls(*built) if unflatten is None else unflatten(metadata, built)  # a label has none
@@ -67,7 +72,7 @@ def without_views(treespec: Treespec) -> Treespec:
         return None
     cls, metadata, names, children = treespec
     shown = [None if child is None else without_views(child) for child in children]
-    return shown[0] if cls is View else (cls, metadata, names, tuple(shown))
+    return shown[0] if cls is Viewed else (cls, metadata, names, tuple(shown))
 
 
 def treespecs_equal(one: Treespec, other: Treespec) -> bool:
@@ -143,7 +148,7 @@ def paths(treespec: Treespec, above: str = "") -> list[str]:
     """Return the path of each leaf: the names of the nodes above it, joined by dots."""
     if treespec is None:
         return [above]
-    if treespec[0] is View:
+    if treespec[0] is Viewed:
         return paths(treespec[3][0], above)
     prefix = f"{above}." if above else ""
     found: list[str] = []
@@ -159,7 +164,7 @@ def views(treespec: Treespec, above: str = "") -> list[tuple[str, View]]:
     """Return each view with its path."""
     if treespec is None:
         return []
-    if treespec[0] is View:
+    if treespec[0] is Viewed:
         return [(above, treespec[1]), *views(treespec[3][0], above)]
     prefix = f"{above}." if above else ""
     return [

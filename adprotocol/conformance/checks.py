@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 import adprotocol
 from adprotocol._dispatch.registry import REGISTRY
 from adprotocol.conformance import nesting
-from adprotocol.errors import kind_of
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -18,8 +18,6 @@ import toyad_rules
 from adprotocol import NonDifferentiable
 from adprotocol.extend import (
     Branches,
-    TreeLibrary,
-    View,
     check_output,
     combine_aux,
     declares,
@@ -27,7 +25,7 @@ from adprotocol.extend import (
     partition_aux,
     trainable_names,
 )
-from adprotocol.hookspecs import hookimpl
+from adprotocol.hookspecs import TreeLibrary, View, hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ import toyad_adprotocol as right
 import toyad_rules
 
 import adprotocol
-from adprotocol import extend, plugins
+from adprotocol import extend, hookspecs, plugins
 from adprotocol._dispatch.table import lookup
 from adprotocol._gradients import where as selection
 from adprotocol._rules import host_function
@@ -461,7 +461,7 @@ def registered_without_static_fields():
     def register(cls, flatten, unflatten):
         library.register(cls, flatten, lambda _, children: cls(*children))
 
-    return {"tree_library": lambda: extend.TreeLibrary(library.node, register)}
+    return {"tree_library": lambda: hookspecs.TreeLibrary(library.node, register)}
 
 
 @mutant("plugins")
@@ -676,7 +676,7 @@ def nodes_are_flattened_to_constants():
         found = library.node(value)
         return found and (lambda bag: (constants(list(found[0](bag)[0])), *found[0](bag)[1:]), found[1])
 
-    return {"tree_library": lambda: extend.TreeLibrary(node, library.register)}
+    return {"tree_library": lambda: hookspecs.TreeLibrary(node, library.register)}
 
 
 @mutant("plugins")
@@ -692,4 +692,4 @@ def registered_by_constructor():
 
         library.register(cls, flatten, rebuild if dataclasses.is_dataclass(cls) else unflatten)
 
-    return {"tree_library": lambda: extend.TreeLibrary(library.node, register)}
+    return {"tree_library": lambda: hookspecs.TreeLibrary(library.node, register)}

@@ -6,7 +6,7 @@ import pytest
 import reports
 from reports import made, report
 
-from adprotocol import errors
+from adprotocol import messages
 from adprotocol.conformance._run import result
 from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
@@ -103,8 +103,8 @@ def test_the_sentence_says_how_many_of_how_many_ran(found, sentence):
 
 
 def test_an_error_on_one_line_is_cut():
-    assert errors.one_line(ValueError("a\n  b")) == "ValueError: a b"
-    assert errors.one_line(ValueError("x" * 999), 20) == "ValueError: xxxxxxx…"
+    assert messages.one_line(ValueError("a\n  b")) == "ValueError: a b"
+    assert messages.one_line(ValueError("x" * 999), 20) == "ValueError: xxxxxxx…"
 
 
 def test_what_could_not_run_did_not_run_and_fails_the_suite():

@@ -10,8 +10,8 @@ from minimal_plugin import Array, Minimal
 import adprotocol
 from adprotocol import NonDifferentiable, hookspecs
 from adprotocol.errors import OpaqueValueError, PluginError
-from adprotocol.extend import TreeLibrary, View, tree_leaves
-from adprotocol.hookspecs import hookimpl
+from adprotocol.extend import tree_leaves
+from adprotocol.hookspecs import TreeLibrary, View, hookimpl
 from adprotocol.plugins import register, unregister
 
 

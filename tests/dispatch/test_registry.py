@@ -11,8 +11,7 @@ from adprotocol import cond, explain, non_differentiable, within_gradient
 from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._dispatch.table import TABLE
 from adprotocol.errors import MixedFrameworksError, PluginError, PredicateError
-from adprotocol.extend import TreeLibrary
-from adprotocol.hookspecs import hookimpl
+from adprotocol.hookspecs import TreeLibrary, hookimpl
 from adprotocol.plugins import register, unregister
 
 LAZY = """

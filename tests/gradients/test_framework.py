@@ -25,8 +25,8 @@ from adprotocol.errors import (
     PluginError,
     SelectionError,
 )
-from adprotocol.extend import View, check_output, tree_leaves
-from adprotocol.hookspecs import hookimpl
+from adprotocol.extend import check_output, tree_leaves
+from adprotocol.hookspecs import View, hookimpl
 from adprotocol.plugins import register, unregister
 
 RESULT = {"jax": jnp.ndarray, "torch": torch.Tensor, "autograd": (np.ndarray, np.floating)}

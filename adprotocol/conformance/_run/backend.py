@@ -16,7 +16,8 @@ import adprotocol
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.release import installed
 from adprotocol.conformance.harness import Harness
-from adprotocol.errors import PluginError, kind_of, one_line
+from adprotocol.errors import PluginError
+from adprotocol.messages import kind_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent, Checked, HarnessFault
 from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION, TRIED, Harness
-from adprotocol.errors import kind_of, one_line
+from adprotocol.messages import kind_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

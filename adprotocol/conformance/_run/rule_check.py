@@ -19,7 +19,8 @@ from adprotocol._trees.traversal import sole_framework, tree_flatten, tree_leave
 from adprotocol._trees.treespec import paths
 from adprotocol.conformance._run import backend as backends
 from adprotocol.conformance.checks import WrongAnswer
-from adprotocol.errors import GradientPreventedError, RuleError, kind_of, one_line
+from adprotocol.errors import GradientPreventedError, RuleError
+from adprotocol.messages import kind_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,7 @@ from adprotocol.conformance._run.result import ABSENT, BROKEN, THERE, Problem, R
 from adprotocol.conformance.checks import Absent, Checked, HarnessFault, NoError, WrongAnswer
 from adprotocol.conformance.harness import CAPABILITIES, KNOWN, REQUIRED, TRIED
 from adprotocol.divergence import CORE, ERROR, WRONG
-from adprotocol.errors import one_line
+from adprotocol.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mutation import COND, CONSTANT, GRADIENT, GUARD, QUERY, TRAINABLE, Mutants
 
-from adprotocol.extend import TreeLibrary
+from adprotocol.hookspecs import TreeLibrary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

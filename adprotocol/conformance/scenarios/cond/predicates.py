@@ -11,7 +11,8 @@ from adprotocol import NonDifferentiable
 from adprotocol.conformance.checks import NoError
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.programs import PATIENCE, in_threads
-from adprotocol.errors import BranchError, PredicateError, kind_of
+from adprotocol.errors import BranchError, PredicateError
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

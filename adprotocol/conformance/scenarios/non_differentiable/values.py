@@ -11,7 +11,7 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios import arrays
 from adprotocol.conformance.scenarios.arrays import assert_near, each_array, first_element
 from adprotocol.conformance.scenarios.rules import noted
-from adprotocol.errors import kind_of
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked

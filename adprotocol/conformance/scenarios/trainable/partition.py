@@ -10,7 +10,7 @@ from adprotocol import NonDifferentiable, errors
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.models import Affine, Head, Layer, Pair
 from adprotocol.conformance.scenarios.trainable.leaves import selected
-from adprotocol.errors import kind_of
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked

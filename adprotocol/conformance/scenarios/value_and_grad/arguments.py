@@ -10,7 +10,7 @@ import adprotocol
 from adprotocol import errors
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
-from adprotocol.errors import kind_of
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked

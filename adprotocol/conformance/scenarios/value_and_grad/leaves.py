@@ -10,7 +10,8 @@ from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.arrays import assert_near
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
-from adprotocol.errors import SelectionError, one_line
+from adprotocol.errors import SelectionError
+from adprotocol.messages import one_line
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked

@@ -11,7 +11,7 @@ from adprotocol import errors
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Checked
 from adprotocol.conformance.scenario import MAY, SHOULD, defaults
-from adprotocol.errors import kind_of
+from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

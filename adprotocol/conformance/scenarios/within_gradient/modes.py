@@ -10,7 +10,7 @@ from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, WAYS, defaults
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
-from adprotocol.errors import one_line
+from adprotocol.messages import one_line
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked

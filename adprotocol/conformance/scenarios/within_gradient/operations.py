@@ -9,7 +9,7 @@ from adprotocol.conformance.checks import Absent, WrongAnswer
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios import arrays
 from adprotocol.conformance.scenarios.arrays import assert_near, each_array, first_element
-from adprotocol.errors import one_line
+from adprotocol.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

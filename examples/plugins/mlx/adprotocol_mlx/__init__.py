@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import DerivativeRule, Divergence, Outline, View
+    from adprotocol.extend import DerivativeRule, Divergence, Outline
+    from adprotocol.hookspecs import View
 
 
 @hookimpl

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
-from adprotocol.extend import View, declares, trainable_names
+from adprotocol.extend import declares, trainable_names
+from adprotocol.hookspecs import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

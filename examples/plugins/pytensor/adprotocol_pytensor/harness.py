@@ -21,7 +21,7 @@ from pytensor.scan import until
 
 from adprotocol import NonDifferentiable
 from adprotocol.conformance import Harness
-from adprotocol.extend import tree_leaves, tree_map, tree_structure
+from adprotocol.extend import tree_leaves, tree_map
 from adprotocol_pytensor import differentiated
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any, Callable[[Sequence[Any]], Any]]:
         following = iter([NonDifferentiable(leaf) if label else leaf for label, leaf in pairs])
         return tree_map(lambda _: next(following), tree)
 
-    return bare, (tree_structure(tree), labelled), build
+    return bare, (tree_map(lambda _: None, tree), labelled), build
 
 
 class Counted(ViewOp):

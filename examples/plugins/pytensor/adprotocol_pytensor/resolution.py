@@ -22,7 +22,8 @@ from pytensor.graph.traversal import toposort
 from pytensor.scan.op import Scan
 from pytensor.tensor.blockwise import Blockwise
 
-from adprotocol.errors import UndecidableError, kind_of
+from adprotocol.errors import UndecidableError
+from adprotocol.messages import kind_of
 from adprotocol_pytensor.ops import Armed, Prevent, WithinGradient, apart, is_continuous
 from adprotocol_pytensor.simplification import TRUE, passed_on, simplified
 

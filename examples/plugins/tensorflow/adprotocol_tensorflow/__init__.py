@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from adprotocol.extend import ASK_PARAMETERS, TreeLibrary, gradient_prevented
-from adprotocol.hookspecs import hookimpl
+from adprotocol.extend import ASK_PARAMETERS, gradient_prevented
+from adprotocol.hookspecs import TreeLibrary, hookimpl
 from adprotocol_tensorflow import branch, functions, gradient, module, recording, rules, staging, structure
 from adprotocol_tensorflow.composite import COMPOSITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from adprotocol.extend import DerivativeRule, Divergence, Outline, View
+    from adprotocol.extend import DerivativeRule, Divergence, Outline
+    from adprotocol.hookspecs import View
     from adprotocol_tensorflow.harness import TensorFlowHarness
 
 

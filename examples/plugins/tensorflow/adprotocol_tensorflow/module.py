@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from adprotocol.errors import OpaqueValueError
-from adprotocol.extend import View, declares, trainable_names
+from adprotocol.extend import declares, trainable_names
+from adprotocol.hookspecs import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable

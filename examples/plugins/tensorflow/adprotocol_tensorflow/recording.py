@@ -23,7 +23,8 @@ from tensorflow.python.eager import forwardprop_util, record
 from tensorflow.python.eager import tape as tape_stack
 from tensorflow.python.framework import func_graph
 
-from adprotocol.errors import UndecidableError, kind_of
+from adprotocol.errors import UndecidableError
+from adprotocol.messages import kind_of
 from adprotocol_tensorflow import stack
 
 if TYPE_CHECKING:

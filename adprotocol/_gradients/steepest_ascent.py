@@ -1,0 +1,51 @@
+"""`steepest_ascent`: the direction of an optimiser step, whatever the framework's convention for complex leaves."""
+
+from __future__ import annotations
+
+from adprotocol._dispatch.dtype import kind_of_dtype
+from adprotocol._dispatch.table import BINDINGS, lookup
+from adprotocol._gradients.tree_map import tree_map
+from adprotocol._typing import TYPE_CHECKING, Any
+from adprotocol.errors import PluginError
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+def steepest_ascent(gradient: T) -> T:
+    """Return a gradient as the direction in which the function grows fastest, on every framework.
+
+    >>> import numpy, adprotocol
+    >>> adprotocol.steepest_ascent({"w": numpy.array(1.0 + 2.0j), "scale": 3.0, "name": None})
+    {'w': np.complex128(1-2j), 'scale': 3.0, 'name': None}
+
+    Real gradients are that direction. For complex leaves JAX and autograd return its conjugate, so that
+    ``parameter - rate * slope`` would go up along the imaginary part, and PyTorch returns the direction itself.
+
+    Args:
+        gradient: a structure as `grad` returns it, of arrays of any shapes and dtypes.
+
+    Returns:
+        The structure, with the conjugates of complex arrays where the framework has that convention.
+
+    Raises:
+        PluginError: the plugin of a complex array does not tell the convention, by its hook `array_functions`.
+
+    Source: ``jax.grad`` and https://pytorch.org/docs/stable/notes/autograd.html#autograd-for-complex-numbers
+    """
+    return tree_map(_ascent, gradient)
+
+
+def _ascent(leaf: Any) -> Any:
+    if not (isinstance(leaf, complex) or kind_of_dtype(getattr(leaf, "dtype", None)) == "complex"):
+        return leaf
+    binding = lookup(type(leaf))
+    if binding.framework is None:
+        binding = BINDINGS.NUMPY
+    if binding.array_functions is None:
+        msg = f"steepest_ascent needs the hook array_functions of the plugin for {binding.framework}, which has none"
+        raise PluginError(msg)
+    functions = binding.array_functions()
+    return leaf if getattr(functions, "gradient_is_ascent", False) else functions.conj(leaf)
