@@ -29,5 +29,4 @@ def counts():
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: budget.part)
 def test_a_part_is_within_its_budget(budget, counts):
-    assert 0 < counts[budget.part] <= budget.limit, "delete, or raise the limit in tests/lines.py, with a reason"
-    assert (budget.for_now > budget.at_most) == bool(budget.reason)
+    assert 0 < counts[budget.part] <= budget.limit, "delete as much as you add"
