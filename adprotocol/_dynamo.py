@@ -172,7 +172,7 @@ def answer_at_once(values: tuple[Any, ...]) -> bool | None:  # noqa: ARG001
 @substitute_for(prevent_gradient.prevented)
 def _prevented(leaf: Any, message: str, binding: Any) -> GradientPreventedError:  # noqa: ARG001
     return GradientPreventedError(
-        f"{message} (prevent_gradient was given a value that is being differentiated in a function that is compiled; "
+        f"{message} (a value is being differentiated in a function that is compiled; "
         "where its derivative is not wanted, pass non_differentiable(value))"
     )
 

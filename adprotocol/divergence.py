@@ -44,6 +44,8 @@ class Divergence:
             they may be glob patterns, and one that begins with ``!`` excludes: of those that match an id the last
             decides. ``("cond/*", "!cond/vmap*")`` names all of `cond` but these.
         outcome: how they fail, for a user too: ``"error"``, or ``"wrong"`` for another answer and no error.
+        errors: of an error, the name of its class or words of its message, one for each that may come. Another
+            error is no expected failure; without `errors` any is, but one that the harness raises.
 
     """
 
@@ -53,6 +55,7 @@ class Divergence:
     remedy: str = ""
     scenarios: tuple[str, ...] = ()
     outcome: str = ERROR
+    errors: tuple[str, ...] = ()
 
 
 def read_divergences(path: str | Path) -> dict[str, Divergence]:
@@ -91,13 +94,13 @@ def read_divergences(path: str | Path) -> dict[str, Divergence]:
         listed, _, text = entry.strip("\n").partition("\n\n")
         try:
             fields: dict[str, Any] = dict(line.removeprefix("- ").split(": ", 1) for line in listed.splitlines())
-            if "scenarios" in fields:
-                fields["scenarios"] = tuple(item.strip(" `") for item in fields["scenarios"].split(","))
+            for several in {"scenarios", "errors"} & fields.keys():
+                fields[several] = tuple(item.strip(" `") for item in fields[several].split(","))
             declared = Divergence(**fields, title=title.strip(), text=text + "\n")
         except (TypeError, ValueError) as error:
             msg = (
-                f"{path}, below the heading {title!r}: {error}; write `- field: value` for name, remedy, outcome and "
-                "scenarios, an empty line, and the text"
+                f"{path}, below the heading {title!r}: {error}; write `- field: value` for name, remedy, outcome, "
+                "errors and scenarios, an empty line, and the text"
             )
             raise PluginError(msg) from error
         found[declared.name] = declared

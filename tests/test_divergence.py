@@ -30,6 +30,7 @@ GOOD = {
     "remedy": "Ask outside",
     "scenarios": ("within_gradient/checkpoint", "cond/*@reentrant"),
     "outcome": "wrong",
+    "errors": (),
 }
 
 
@@ -49,6 +50,11 @@ def plugin_that_declares():
     yield make
     for plugin in registered:
         plugins.unregister(plugin.name)
+
+
+def test_an_error_that_scenarios_are_expected_to_raise_is_named():
+    declared = [entry for framework in FRAMEWORKS for entry in shipped(framework) if entry.scenarios]
+    assert [entry.name for entry in declared if entry.outcome == "error" and not entry.errors] == []
 
 
 def shipped(framework):

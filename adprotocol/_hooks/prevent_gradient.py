@@ -120,6 +120,6 @@ def gradient_prevented(value: Any, message: str, reason: str) -> GradientPrevent
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     given = kind_of(value) if shape is None else f"{kind_of(value)} of shape {tuple(shape)} and dtype {dtype}"
     return GradientPreventedError(
-        f"{message} (prevent_gradient was given {given}, which is being differentiated by {reason}; where its "
-        "derivative is not wanted, pass non_differentiable(value))"
+        f"{message} ({given} is being differentiated by {reason}; where its derivative is not wanted, pass "
+        "non_differentiable(value))"
     )

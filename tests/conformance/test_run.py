@@ -100,6 +100,41 @@ def test_a_declared_divergence_is_strict_in_that_it_fails_and_how(outcome, funct
     assert result.divergence == ("known" if expected[0] == EXPECTED else "")
 
 
+def in_the_harness(h):
+    h.array({})
+
+
+@pytest.mark.parametrize(
+    ("errors", "function", "expected"),
+    [
+        (("ValueError",), refuses, EXPECTED),
+        (("Exception",), refuses, EXPECTED),
+        (("TypeError", "refuse"), refuses, EXPECTED),
+        (("TypeError",), refuses, FAIL),
+        ((), in_the_harness, FAIL),
+        (("it was given object",), in_the_harness, EXPECTED),
+        (("Fault",), gets_no_array, FAIL),
+    ],
+)
+def test_a_declared_divergence_names_its_error_and_is_none_of_the_harness(errors, function, expected):
+    class Strict(ToyHarness):
+        def array(self, value):
+            if isinstance(value, dict):
+                raise TypeError("it was given object")
+            return super().array(value)
+
+        def to_numpy(self, array):
+            return array if array is self else super().to_numpy(array)
+
+    entry = Divergence(name="known", title="A title", text="A text.", scenarios=("cond/*",), errors=errors)
+    with toy() as plugin:
+        plugin.hooks = plugin.hooks | {"divergences": lambda: (entry,)}
+        result = one(Strict, function)
+    assert result.outcome == expected
+    if errors == ("TypeError",):
+        assert "the divergence 'known' declares 'TypeError', which this is not" in result.message
+
+
 def test_a_nesting_that_the_system_refuses_does_not_apply_and_one_it_gets_wrong_is_the_harnesss_fault():
     def refusing(self, fun):
         raise NotImplementedError("no loops here")

@@ -39,6 +39,12 @@ def divergence_of(divergences: Iterable[Divergence], identifier: str) -> Diverge
     return next((entry for entry in divergences if _names(entry, identifier)), None)
 
 
+def expects(entry: Divergence, error: BaseException) -> bool:
+    """Return whether an error is one that a divergence names, by the class or by words; any, if it names none."""
+    classes = {cls.__name__ for cls in type(error).__mro__}
+    return not entry.errors or any(words in classes or words in str(error) for words in entry.errors)
+
+
 def _names(entry: Divergence, identifier: str) -> bool:
     """Return whether a divergence names a result: the last pattern that matches decides, and "!" excludes."""
     matching = [pattern for pattern in entry.scenarios if fnmatch.fnmatchcase(identifier, _plain(pattern))]

@@ -219,7 +219,8 @@ class Report:
         kept["keywords"] = tuple(kept["keywords"])
         kept["results"] = tuple(map(Result.from_data, kept["results"]))
         kept["divergences"] = tuple(
-            Divergence(**{**entry, "scenarios": tuple(entry["scenarios"])}) for entry in kept["divergences"]
+            Divergence(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+            for entry in kept["divergences"]
         )
         kept["problems"] = tuple(Problem(**problem) for problem in kept["problems"])
         return cls(**kept)

@@ -249,18 +249,20 @@ class Run:
                 return {"outcome": results.PASS}
             message = f"it passes, although the divergence {known.name!r} declares that it fails; remove that"
             return {"outcome": results.FAIL, "cause": results.DIVERGENCES, "message": message}
-        silent = isinstance(error, WrongAnswer)
+        silent, harness = isinstance(error, WrongAnswer), self._in_harness(error)
         message = str(error) if isinstance(error, (WrongAnswer, NoError, LeftBroken)) else one_line(error)
         detail = detail_of(error)
-        # A fault of the harness is not the error that a divergence declares.
-        manner = WRONG if silent or isinstance(error, NoError) else ERROR * (not isinstance(error, HarnessFault))
-        if known is not None and known.outcome == manner:
+        # A fault of the harness is not the error that a divergence declares, unless the divergence names it.
+        declarable = not isinstance(error, HarnessFault) and (not harness or (known is not None and known.errors != ()))
+        manner = WRONG if silent or isinstance(error, NoError) else ERROR * declarable
+        if known is not None and known.outcome == manner and (manner == WRONG or declared.expects(known, error)):
             return {"outcome": results.EXPECTED, "message": message, "divergence": known.name, "detail": detail}
         if known is not None:
-            message += f" (the divergence {known.name!r} declares {known.outcome!r}, which this is not)"
+            due = " or ".join((known.outcome, *known.errors)[known.errors != () :])
+            message += f" (the divergence {known.name!r} declares {due!r}, which this is not)"
         return {
             "outcome": results.WRONG if silent else results.FAIL,
-            "cause": results.HARNESS if not silent and self._in_harness(error) else results.PLUGIN,
+            "cause": results.HARNESS if not silent and harness else results.PLUGIN,
             "message": message,
             "detail": detail,
             "repro": repro(case.scenario, self.backend.expression, case.variant),
