@@ -15,8 +15,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # A worker for each core, but eight at most, as each holds all frameworks; each with one thread, as more only wait.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
-# What a change breaks first, by a minute of tests: the core, the questions, one plugin; without a compiler for each
-# structure.
+# What a change breaks first, by a minute of tests: after the suite on toyad, the core, the questions and one plugin;
+# without a compiler for each structure.
 QUICK := --ignore=tests/hooks/test_cond_structures.py tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
@@ -35,7 +35,8 @@ test: $(VENV)/.dev ## all that has to pass
 	$(MAKE) --jobs=2 --output-sync=target lint types docs
 	$(MAKE) unit
 
-quick: lint ## lint, and the tests that a change breaks first
+quick: lint ## lint, the suite on toyad, and the tests that a change breaks first
+	$(PYTEST) -q -x tests/conformance/test_suite.py
 	$(PYTEST) -q $(QUICK) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff: rules and layout

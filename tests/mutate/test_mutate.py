@@ -110,10 +110,11 @@ def test_those_live_that_no_test_sees_and_one_that_hangs_dies(toy, tmp_path):
 
 def test_the_tests_of_a_module_are_there_and_those_of_its_name_and_of_its_layer(monkeypatch):
     monkeypatch.chdir(ROOT)
-    named, layer, suite, whole = trial.circles("adprotocol/_hooks/label.py")
+    first, named, layer, suite, whole = trial.circles("adprotocol/_hooks/label.py")
+    assert first == [trial.TOYAD]
     assert "tests/hooks/test_label.py" in named
     assert layer[:2] == ["tests/hooks", "tests/trees"]
     assert suite == whole == []
-    assert "-ktorch" in list(trial.circles("adprotocol_torch/cond.py", whole=True))[2]
-    tests = {test for layer in trial.MIRRORS.values() for test in layer} | {trial.SUITE}
+    assert "-ktorch" in list(trial.circles("adprotocol_torch/cond.py", whole=True))[3]
+    tests = {test for layer in trial.MIRRORS.values() for test in layer} | {trial.TOYAD, trial.SUITE}
     assert [test for test in (*tests, *trial.MIRRORS) if not Path(test).exists()] == []

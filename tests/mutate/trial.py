@@ -32,8 +32,8 @@ MIRRORS = {
     "adprotocol_jax": ("tests/jax_plugin", "tests/rules"),
     "adprotocol_torch": ("tests/torch_plugin", "tests/rules"),
 }
-# What takes long, and sees what nothing else does: the conformance suite on each plugin.
-SUITE = "tests/conformance/test_support.py"
+# The conformance suite: on toyad it takes seconds; on each plugin it takes long, and sees what nothing else does.
+TOYAD, SUITE = "tests/conformance/test_suite.py", "tests/conformance/test_support.py"
 # Seconds of the processor, as a machine may have other work, and KiB of memory: a mutant may need either without end.
 PROCESSOR, MEMORY = 600, 8 << 20
 # Seconds for one that sleeps.
@@ -61,12 +61,13 @@ def start(target, source=ROOT):
 
 
 def circles(path, *, whole=False):
-    """Yield the tests that a mutant meets: those with its module's name, those of its layer, the suite, all."""
+    """Yield the tests that a mutant meets: the suite on toyad, those of its name, of its layer, the suite, all."""
+    package = path.split("/", 1)[0].removeprefix("adprotocol_")
+    yield [TOYAD] if package == "adprotocol" else []
     layer = MIRRORS[max((one for one in MIRRORS if f"{path}/".startswith(f"{one}/")), key=len)]
     name = Path(path).stem.strip("_")
     yield sorted(str(test) for folder in layer for test in Path(folder).rglob(f"test_*{name}*.py"))
     yield [*layer, "tests/test_layers.py", "-mnot slow"]
-    package = path.split("/", 1)[0].removeprefix("adprotocol_")
     yield [SUITE, f"-k{package}"] if package != "adprotocol" else []
     yield ["tests", "--ignore=tests/mutate"] if whole else []
 
