@@ -250,7 +250,8 @@ def freeze(value: Any) -> Any:
 
     Optional; called for leaves that have an `identity` and are selected at no place.
     A ``torch.nn.Parameter`` that requires grad is replaced by a constant, unless an
-    enclosing call differentiates with respect to it.
+    enclosing call differentiates with respect to it. The constant has the class of the
+    leaf and its attributes: a model reads them.
     """
 
 

@@ -11,7 +11,7 @@ from adprotocol.errors import OutputError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo
 from adprotocol_torch.internals import next_sequence_number, skip
-from adprotocol_torch.parameters import LOCAL, owners_of, refused_in_graph
+from adprotocol_torch.parameters import LOCAL, owners_of, refused_in_graph, stand_for
 from adprotocol_torch.tensors import laid_out, remedy
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def _with_gradients(
         # A graph knows no number of the node; there every Python number is refused.
         start = -1 if is_traced else next_sequence_number()
         if has_owners and not is_traced:
+            pairs = zip(tracked, owners, strict=True)
+            tracked = [new if owner is None else stand_for(new, owner) for new, owner in pairs]
             undo.append(distributed.guard(tensors, owners))
             undo.append(LOCAL.calls.replace(tensors, tracked, owners))
         value, aux = fun(tracked)

@@ -20,7 +20,7 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, distributed, functorch_gradient, internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
 from adprotocol_torch.internals import memory_of, next_sequence_number, run_engine, set_grad_enabled, skip, storage_of
-from adprotocol_torch.parameters import LOCAL, owners_of
+from adprotocol_torch.parameters import LOCAL, owners_of, stand_for
 from adprotocol_torch.tensors import laid_out, remedy, tensor_of
 
 if TYPE_CHECKING:
@@ -100,18 +100,28 @@ class _Call:
             return tensor  # the function sets its shape
         if tensor.is_inference():
             # Autograd does not see operations on it, whatever its flag.
-            return tensor.detach().clone().requires_grad_()
-        if tensor.requires_grad:
-            if owner is tensor and tensor.is_leaf and not self.calls.is_differentiated(tensor):
-                # Its flag says that it is trained, not that an outer derivative is wanted.
-                # It stays in place, with its hooks.
-                return tensor
-            if self.is_differentiable:
-                # A copy, for the function may change it in place. No view: a compiled function saves views without
-                # their history, so that a second derivative would be lost where it is refused otherwise.
-                self.has_history = True
-                return tensor.clone()
-        return tensor.detach().requires_grad_()
+            new = tensor.detach().clone()
+        elif not tensor.requires_grad:
+            new = tensor.detach()
+        elif owner is tensor and tensor.is_leaf and not self.calls.is_differentiated(tensor):
+            # Its flag says that it is trained, not that an outer derivative is wanted.
+            # It stays in place, with its hooks.
+            return tensor
+        elif self.is_differentiable:
+            # A copy, for the function may change it in place. No view: a compiled function saves views without
+            # their history, so that a second derivative would be lost where it is refused otherwise.
+            self.has_history = True
+            new = tensor.clone()
+        else:
+            new = tensor.detach()
+        if owner is None:
+            return new if new.requires_grad else new.requires_grad_()
+        new = stand_for(new, owner)
+        new = new if new.requires_grad else new.requires_grad_()
+        # An outer derivative through a copy runs them once, where it reaches what the outer call tracks.
+        handles = [new.register_hook(hook) for hook in internals.gradient_hooks(owner)]
+        self.undo += [handle.remove for handle in handles if not new.is_leaf]
+        return new
 
     def sign(self, tracked: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
         """Note this call on its leaves, which the graph of its results keeps: once it is over, nobody needs them.

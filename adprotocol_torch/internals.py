@@ -311,6 +311,21 @@ def memory_of(tensor: Any) -> int:
     return storage_of(tensor) if has_storage else id(tensor)
 
 
+def like_parameter(tensor: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return a tensor as an instance of the parameter's class, with its attributes."""
+    cls = type(parameter)
+    if cls is not torch.nn.Parameter and type(tensor) is not cls:
+        tensor = tensor.as_subclass(cls)
+    # A wrapper's inner tensors are attributes too, and are its own. The mark is what ``isinstance`` looks for.
+    vars(tensor).update({**vars(parameter), **vars(tensor), "_is_param": True})
+    return tensor
+
+
+def gradient_hooks(parameter: torch.nn.Parameter) -> list[Callable[[torch.Tensor], Any]]:
+    """Return what ``register_hook`` was given; nothing public lists it."""
+    return list((parameter._backward_hooks or {}).values())
+
+
 def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the parameters, buffers and submodules of a module; ``torch.func.functional_call`` has no other way in."""
     return module._parameters, module._buffers, module._modules

@@ -5,7 +5,8 @@ it is wanted now. An enclosing call may want one: to that call the parameter is 
 variable, even where the inner call freezes it or differentiates with respect to it
 again. The tensor that a call substitutes for a parameter, tracked or frozen, stands
 for that parameter in inner calls: it has the parameter's flag, and is one leaf at all
-its places.
+its places. It has the parameter's class and attributes too (`stand_for`), and where it is
+differentiated by the engine its gradient hooks run.
 
 Each thread has one `Calls`, in which a call notes what it substitutes, and takes it
 back at its end, after an exception too; so calls nest. Another thread knows nothing
@@ -25,7 +26,7 @@ import torch
 from adprotocol.errors import TreeError, UndecidableError
 from adprotocol.hookspecs import hookimpl
 from adprotocol.tracing import run_while_tracing, trace_instead
-from adprotocol_torch.internals import in_transform, skip, tape_is_on
+from adprotocol_torch.internals import in_transform, like_parameter, skip, tape_is_on
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ class Calls:
                     current[id(leaf)] = new
                 if new is not owner:
                     current[id(owner)] = new
-                    new._adprotocol_parameter = owner  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
         return self.set_current(current)
 
     def set_current(self, current: _Substitutes) -> Callable[[], None]:
@@ -195,6 +195,7 @@ def is_recording() -> bool:
     return tape_is_on()
 
 
+@skip  # as trainable
 @hookimpl
 def freeze(value: torch.Tensor) -> torch.Tensor:
     """Return a constant to replace a parameter that no enclosing call differentiates."""
@@ -211,8 +212,14 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
     # One with tangents `detach` would cut, and a copy made without gradients keeps.
     has_levels = in_transform() and LOCAL.calls.is_differentiated(value)
     constant = value.clone() if has_levels else value.detach()
-    constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
-    return constant
+    return stand_for(constant, parameter)
+
+
+def stand_for(tensor: torch.Tensor, parameter: Any) -> torch.Tensor:
+    """Return a tensor that stands for a parameter, with all that PyTorch reads off one, besides its flag."""
+    tensor = like_parameter(tensor, parameter)
+    tensor._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
+    return tensor
 
 
 def refused_in_graph() -> UndecidableError:

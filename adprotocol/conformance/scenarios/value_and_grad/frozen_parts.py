@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.models import Head, Layer
 
@@ -289,3 +290,31 @@ def parameter_whose_flag_changes(h: Checked) -> None:
         gradient = adprotocol.grad(lambda m: m["p"] * m["q"], backend=h.name)({"p": p, "q": q})
         h.assert_gradients(gradient, {"p": 3.0, "q": 2.0 if flag else None}, f"with the flag {flag}")
         h.assert_is(adprotocol.trainable({"q": q})["q"], q if flag else None, f"what trains with the flag {flag}")
+
+
+@scenario(
+    needs=("grad", "parameter"),
+    rule="T1",
+    source="muP: a parameter carries its shape: https://github.com/microsoft/mup/blob/main/mup/shape.py",
+)
+def frozen_parameter_stays_one(h: Checked) -> None:
+    """What stands for a parameter that a call freezes has its class, and the attributes that its model gave it.
+
+    Of w b f with the attribute f = 5 of b, at (2, 3), b frozen, expect the value 30 and the gradient 15 for w.
+    """
+    model = {"w": h.parameter(2.0, trains=True), "b": h.parameter(3.0, trains=True)}
+    try:
+        model["b"].factor = 5.0
+    except AttributeError as error:
+        msg = "no attributes of parameters"
+        raise Absent(msg) from error
+
+    def loss(m: dict[str, Any]) -> Any:
+        is_one = isinstance(m["b"], type(model["b"]))
+        h.check(is_one, f"in the call the frozen parameter is a {type(m['b']).__name__}")
+        h.check(getattr(m["b"], "factor", None) == 5.0, "in the call the frozen parameter has lost its attribute")
+        return m["w"] * m["b"] * m["b"].factor
+
+    value, gradient = adprotocol.value_and_grad(loss, where="w", backend=h.name)(model)
+    h.assert_equal(value, 30.0, "the value")
+    h.assert_gradients(gradient, {"w": 15.0, "b": None})

@@ -1,0 +1,176 @@
+"""What stands for a parameter during a call is one: by class, attributes and, where it is differentiated, hooks."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize
+
+from adprotocol import grad, value_and_grad
+
+X = torch.linspace(-1.0, 1.0, 12).reshape(4, 3)
+
+
+class Scaled(nn.Parameter):
+    """A parameter with a scale, as quantised weights and muP's have one."""
+
+    def __new__(cls, data, scale=2.0, requires_grad=True):
+        parameter = super().__new__(cls, data, requires_grad)
+        parameter.scale = scale
+        return parameter
+
+    def dequantised(self):
+        return self * self.scale
+
+
+class Net(nn.Module):
+    """A layer and a readout that look at what their parameters are."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Parameter(torch.ones(3))
+        self.body.decays = True
+        self.readouts = nn.ModuleList([nn.ParameterList([Scaled(torch.ones(3))])])
+
+    def forward(self, x):
+        readout = self.readouts[0][0]
+        assert isinstance(readout, Scaled)
+        decay = sum((p**2).sum() for p in self.parameters() if getattr(p, "decays", False))
+        assert self.get_parameter("readouts.0.0") is readout
+        return (x * self.body * readout.dequantised()).sum() + decay
+
+
+WANTED = {
+    "body": lambda x: {"body": 2 * x.sum(0) + 2},
+    "readouts.*": lambda x: {"readouts.0.0": 2 * x.sum(0)},
+    "*": lambda x: {"body": 2 * x.sum(0) + 2, "readouts.0.0": 2 * x.sum(0)},
+}
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("where", WANTED)
+def test_it_has_class_and_attributes(where, flag):
+    net = Net().requires_grad_(flag)
+    gradient = grad(Net.forward, where=where)(net, X)
+    wanted = WANTED[where](X)
+    for name, found in gradient.items():
+        assert (found is None) == (name not in wanted)
+        if found is not None:
+            torch.testing.assert_close(found, wanted[name])
+            assert type(found) is torch.Tensor
+    assert [set(vars(p)) for p in net.parameters()] == [{"decays"}, {"scale"}]
+
+
+@pytest.mark.parametrize("where", WANTED)
+def test_inside_of_torch_func_too(where):
+    def gradients(row):
+        return {name: g for name, g in grad(Net.forward, where=where)(Net(), row).items() if g is not None}
+
+    gradient = torch.vmap(gradients)(X)
+    for i, row in enumerate(X):
+        for name, wanted in WANTED[where](row[None]).items():
+            torch.testing.assert_close(gradient[name][i], wanted)
+
+
+def test_in_a_nested_derivative_too():
+    net = Net()
+    slope = grad(lambda net: grad(Net.forward, where="body")(net, X)["body"].sum())(net)
+    torch.testing.assert_close(slope["body"], torch.full((3,), 2.0))
+    torch.testing.assert_close(slope["readouts.0.0"], 2 * X.sum(0))
+
+
+def test_a_teacher_among_the_arguments_under_no_grad():
+    with torch.no_grad():
+        gradient = grad(lambda student, teacher: (student * teacher(X)).sum())(torch.ones(2), Net())
+    assert gradient.tolist() == [Net()(X).item()] * 2
+
+
+def masked(table):
+    table.weight.register_hook(lambda g: g * torch.tensor([0.0, 0.0, 1.0, 3.0])[:, None])
+    return table.requires_grad_(False)
+
+
+def loss(table):
+    return (table(torch.tensor([0, 3])) ** 2).sum()
+
+
+def test_gradient_hooks_run_where_it_is_trained_against_its_flag():
+    table = masked(nn.Embedding(4, 3))
+    gradient = grad(loss, where="weight")(table)["weight"]
+    torch.testing.assert_close(gradient[3], 6 * table.weight[3])
+    assert not gradient[:3].any()
+
+
+def test_gradient_hooks_run_once_for_each_of_two_derivatives():
+    def twice_native(p):
+        (first,) = torch.autograd.grad((p**3).sum(), p, create_graph=True)
+        return torch.autograd.grad((first**2).sum(), p)[0]
+
+    def cube(module):
+        return (module.p**3).sum()
+
+    module = nn.Module()
+    module.p = nn.Parameter(torch.tensor([1.0, 2.0]))
+    module.p.register_hook(lambda g: 2 * g)
+    wanted = twice_native(module.p)
+    for flag in (True, False):
+        module.requires_grad_(flag)
+        found = grad(lambda m: (grad(cube, where="p")(m)["p"] ** 2).sum(), where="p")(module)["p"]
+        torch.testing.assert_close(found, wanted)
+
+
+def test_a_hook_that_returns_nothing_and_one_of_a_frozen_parameter():
+    seen = []
+    layer = nn.Linear(3, 1)
+    layer.weight.register_hook(lambda g: seen.append(g.shape))
+    layer.bias.register_hook(lambda g: seen.append("bias"))
+    layer.requires_grad_(False)
+    value_and_grad(lambda layer: layer(X).sum(), where="weight")(layer)
+    assert seen == [(1, 3)]
+
+
+@pytest.mark.parametrize("norm", [parametrizations.weight_norm, parametrizations.spectral_norm, nn.utils.spectral_norm])
+def test_parametrisations_see_parameters(norm):
+    torch.manual_seed(0)
+    layer = norm(nn.Linear(3, 2)).eval()
+    wanted = torch.autograd.grad(layer(X).sum(), layer.bias)[0]
+    gradient = grad(lambda layer: layer(X).sum(), where="bias")(layer)["bias"]
+    torch.testing.assert_close(gradient, wanted)
+
+
+class Kept(nn.Module):
+    def forward(self, x):
+        assert isinstance(x, nn.Parameter)
+        return x * x.scale
+
+
+def test_a_parametrisation_reads_the_original():
+    layer = nn.Linear(3, 1, bias=False)
+    layer.weight = Scaled(torch.ones(1, 3), scale=4.0)
+    parametrize.register_parametrization(layer, "weight", Kept(), unsafe=True)
+    layer.requires_grad_(False)
+    gradient = grad(lambda layer: layer(X).sum(), where="*.original")(layer)["parametrizations.weight.original"]
+    torch.testing.assert_close(gradient, 4 * X.sum(0, keepdim=True))
+
+
+def test_tied_parameters_of_a_subclass_are_one_leaf():
+    net = Net()
+    net.other = net.readouts[0][0]
+    net.requires_grad_(False)
+    gradient = grad(lambda net: net(X) + net.other.dequantised().sum(), where="other")(net)
+    torch.testing.assert_close(gradient["other"], 2 * X.sum(0) + 2)
+    assert set(gradient) == {"body", "other"}
+
+
+@pytest.mark.parametrize("where", [None, "weight"])
+def test_a_compiled_function_sees_a_parameter(where):
+    torch._dynamo.reset()
+    layer = nn.Linear(3, 1)
+    layer.weight.scale = 3.0
+
+    def scaled(layer):
+        is_parameter = isinstance(layer.weight, nn.Parameter)
+        return (layer(X) * layer.weight.scale).sum() * (2.0 if is_parameter else 0.0)
+
+    gradient = grad(torch.compile(scaled, fullgraph=True, backend="aot_eager"), where=where)(layer)
+    torch.testing.assert_close(gradient["weight"], 6 * X.sum(0, keepdim=True))
+    torch._dynamo.reset()
