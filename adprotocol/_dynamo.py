@@ -25,7 +25,7 @@ from adprotocol._gradients import framework, where
 from adprotocol._hooks import builtins, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import closure, custom_derivative, host_function
-from adprotocol._rules.arguments import Outline, is_array
+from adprotocol._rules.outline import outlined
 from adprotocol._trees import declaration, fields, held, node, traversal
 from adprotocol._trees.treespec import build
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from adprotocol._dispatch.binding import Binding
+    from adprotocol._rules.outline import Outline
 
     F = TypeVar("F", bound=Callable[..., Any])
 
@@ -194,28 +195,20 @@ class EagerCall:
     compiler's next stage traces can: there the call with these arrays does what it does anywhere.
     """
 
-    def __init__(self, function: Any, treespec: Any, leaves: Sequence[Any], places: Sequence[int]) -> None:
+    def __init__(self, function: Any, arguments: Outline) -> None:
         self.function = function
-        self.treespec = treespec
-        self.leaves = leaves
-        self.places = places
+        self.arguments = arguments
 
     def closed_over(self) -> list[Any]:
         """Return the arrays that the function and its rules use besides its arguments, as far as they can be found."""
         has_rule = isinstance(self.function, custom_derivative.CustomDerivative)
-        used = (self.function.fun, self.function.vjp, self.function.jvp) if has_rule else ()
+        used = [self.function.fun, *[rule.given for rule in self.function.rules]] if has_rule else []
         return [array for function in used for array in (*closure.closed_over(function), *closure.named(function))]
 
-    def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+    def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
         """Call the function with these arrays; return the arrays of its result and the rest."""
-        leaves = list(self.leaves)
-        for place, array in zip(self.places, arrays, strict=True):
-            leaves[place] = array
-        args, static = build(self.treespec, iter(leaves))
-        found, treespec = flatten_result(self.function(*args, **static))
-        places = [i for i, leaf in enumerate(found) if is_array(leaf)]
-        others = [None if i in places else leaf for i, leaf in enumerate(found)]
-        return [found[i] for i in places], Outline(treespec, others, places)
+        args, static = self.arguments.filled(arrays)
+        return outlined(*flatten_result(self.function(*args, **static)))
 
 
 @substitute_for(custom_derivative.CustomDerivative.__call__)
@@ -229,7 +222,7 @@ def _call_on_host(self: host_function.HostFunction, *args: Any, **static: Any) -
 
 
 # Dynamo knows no methods made by hand.
-@substitute_for(host_function.Wrapper.__get__)
+@substitute_for(wrapper.Wrapper.__get__)
 def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa: ARG001
     return self if instance is None else functools.partial(self, instance)
 
@@ -240,9 +233,8 @@ def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals:
     if binding.framework is None:
         returned = function.fun(*args, **static)
         return returned[0] if has_residuals else returned
-    places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
-    others = [None if i in places else leaf for i, leaf in enumerate(leaves)]
-    call: Any = EagerCall(function, treespec, others, places)
+    arrays, arguments = outlined(leaves, treespec)
+    call: Any = EagerCall(function, arguments)
     custom_rule: Any = binding.custom_rule
-    results, outline = custom_rule(call, [leaves[i] for i in places])
-    return outline.returned(results)
+    results, outline = custom_rule(call, arrays)
+    return outline.filled(results)

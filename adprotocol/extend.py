@@ -13,9 +13,7 @@ not public.
   Markdown file.
 - `Branches`: for a `cond` whose predicate is not known yet, what its branches return, compared and put together.
 - `DerivativeRule`, `Outline`: what the hook `custom_rule` is given, and what the function returned besides its arrays.
-- `hidden_error`: the error for a function with a rule that uses a differentiated value which is no argument of it.
-- `transposing`, `check_transpose`, `not_linear`: for the transposition of a rule for the other mode, which has to be
-  linear in what flows.
+- `Derivative`: for the hook `custom_rule`, the derivative of one call in both modes, by the rule that there is.
 - `numpy_dtype`: NumPy's dtype for one of a framework, for the hook `host_call`.
 - `gradient_prevented`: the error that the hook `prevent_gradient` raises.
 - `search`: every object that a value holds in its attributes, closures and containers, and what those hold.
@@ -27,19 +25,17 @@ from adprotocol._hooks.branches import Branches
 from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
-from adprotocol._rules.arguments import Outline
-from adprotocol._rules.closure import hidden_error
+from adprotocol._rules.derivative import Derivative
 from adprotocol._rules.host_function import numpy_dtype
+from adprotocol._rules.outline import Outline
 from adprotocol._rules.rule import DerivativeRule
-from adprotocol._rules.transposition import check_transpose, not_linear, transposing
 from adprotocol._trees.declaration import declares, trainable_names
 from adprotocol._trees.held import search
 from adprotocol._trees.traversal import tree_leaves, tree_map
 from adprotocol.divergence import Divergence, read_divergences
 
 __all__ = [
-    "ASK_PARAMETERS", "Branches", "DerivativeRule", "Divergence", "Outline", "check_output", "check_transpose",
-    "combine_aux", "declares", "gradient_prevented", "hidden_error", "map_aux", "not_linear", "numpy_dtype",
-    "partition_aux", "read_divergences", "search", "trainable_names", "transposing", "tree_leaves", "tree_map",
-    "unlabelled",
+    "ASK_PARAMETERS", "Branches", "Derivative", "DerivativeRule", "Divergence", "Outline", "check_output",
+    "combine_aux", "declares", "gradient_prevented", "map_aux", "numpy_dtype", "partition_aux", "read_divergences",
+    "search", "trainable_names", "tree_leaves", "tree_map", "unlabelled",
 ]  # fmt: skip

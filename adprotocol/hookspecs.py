@@ -292,8 +292,8 @@ def custom_rule(rule: Any, arrays: list[Any]) -> tuple[list[Any], Any]:
     a derivative is propagated, call ``rule.vjp`` or ``rule.jvp`` on values that carry the
     derivatives of the levels around, so that the rule can be differentiated again. If
     the rule lacks the one that is needed, derive it from the other by the framework's
-    own vjp, or raise `adprotocol.errors.RuleError`. Where ``rule.once`` is not empty and
-    `arrays` or results that the rule is given are differentiated, raise
+    own vjp, as `adprotocol.extend.Derivative` does, or raise `adprotocol.errors.RuleError`.
+    Where ``rule.once`` is not empty and `arrays` or results that the rule is given are differentiated, raise
     `adprotocol.errors.GradientPreventedError` with that text.
     """
 

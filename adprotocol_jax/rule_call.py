@@ -6,7 +6,6 @@ differentiate and batch it.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 
 from adprotocol.errors import RuleError
-from adprotocol.extend import check_transpose, not_linear, transposing
+from adprotocol.extend import Derivative
 from adprotocol_jax import internals, primitives
 
 if TYPE_CHECKING:
@@ -58,8 +57,8 @@ class RuleCall:
         """Return the results and arguments that a derivative needs."""
         return [*results, *(arrays[self.closed_over :] if self.rule.keeps_arrays else ())]
 
-    def _results_and_arrays(self, kept: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return results and arguments, or types of the arguments if these are not kept."""
+    def _derivative(self, needed: Sequence[bool], kept: Sequence[Any]) -> _Derivative:
+        """Return the derivative at what was kept; in place of arguments that were not there are their types."""
         rule = self.rule
         if any(map(internals.is_tracer_of_ended_trace, rule.closed_over_by_rules())):
             msg = (
@@ -71,92 +70,57 @@ class RuleCall:
         count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
         if rule.once:
             kept = [primitives.prevented(value, rule.once) for value in kept]
-        return list(kept[:count]), list(kept[count:]) if rule.keeps_arrays else list(self.types)
+        arrays = list(kept[count:]) if rule.keeps_arrays else self.types
+        return _Derivative(rule, self.outline, needed[self.closed_over :], list(kept[:count]), arrays)
 
     def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arguments that are needed."""
-        if not self.rule.has_jvp:
-            # Linear in the cotangent, so that its own transpose is the jvp.
-            targets = [kind for kind, need in zip(self.types, needed, strict=False) if need]
-            results = kept[: self.outline.count]
-            return self._transposed(needed, lambda cts: self.backward(needed, kept, cts), results, targets, nonzero)
-        results, arrays = self._results_and_arrays(kept)
-        remaining = iter(nonzero)
-        tangents = [
-            next(remaining)
-            if need
-            else internals.array_like(None, kind)
-            if internals.is_differentiated(kind.dtype)
-            else None
-            for need, kind in zip(needed[self.closed_over :], self.types, strict=True)
-        ]
-        pushed = self.rule.jvp(tangents, results, self.outline, arrays)
-        return [internals.array_like(tangent, result) for tangent, result in zip(pushed, results, strict=False)]
+        return self._derivative(needed, kept).forward(nonzero)
 
     def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Return the gradients of the arguments that are needed, given the cotangents of the results."""
-        needed = needed[self.closed_over :]
-        likes = [kind for kind, need in zip(self.types, needed, strict=True) if need]
-        if not self.rule.has_vjp:
-            before = (False,) * self.closed_over
-            results = kept[: self.outline.count]
-            return self._transposed(
-                needed, lambda nonzero: self.forward((*before, *needed), kept, nonzero), likes, results, cotangents
-            )
-        results, arrays = self._results_and_arrays(kept)
-        pulled = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
-        return [internals.array_like(gradient, like) for gradient, like in zip(pulled, likes, strict=True)]
-
-    def _transposed(
-        self,
-        needed: Sequence[bool],
-        fun: Callable[[Any], list[Any]],
-        likes: Sequence[Any],
-        targets: Sequence[Any],
-        cotangents: Sequence[Any],
-    ) -> list[Any]:
-        """Return the transpose of a linear function of several arrays, applied to cotangents.
-
-        `jax.linear_transpose` would go through the functions that the rule calls instead of using their rules.
-        """
-        zeros = [internals.array_like(None, like) for like in likes]
-        with transposing(self.rule):
-            if not internals.is_eager():
-                return transposed_program(self.rule, fun, zeros, list(cotangents))
-            pull = jax.vjp(fun, zeros)[1]
-            check_transpose(
-                self.rule,
-                needed,
-                fun,
-                lambda weights: pull(weights)[0],
-                zeros,
-                targets,
-                _probe,
-                lambda condition: bool(np.all(internals.concrete(condition))),
-            )
-            return list(pull(list(cotangents))[0])
+        return self._derivative(needed, kept).backward(list(cotangents))
 
 
-def _probe(like: Any, shift: float) -> Any:
-    array = jnp.cos(jnp.arange(math.prod(like.shape)) + shift).reshape(like.shape)
-    return internals.array_like(array, like)
+class _Derivative(Derivative):
+    """The derivative of one call, of JAX's arrays, or types of those that are not kept."""
 
+    def like(self, value: Any, array: Any) -> Any:
+        """Return an array of the dtype and sharding; zeros for None."""
+        return internals.array_like(value, array)
 
-def transposed_program(
-    rule: DerivativeRule, fun: Callable[[Any], list[Any]], points: Sequence[Any], cotangents: Sequence[Any]
-) -> list[Any]:
-    """Return the transpose of a function in a staged program, whose equations tell whether it is linear."""
+    def is_inexact(self, array: Any) -> bool:
+        """Return whether the dtype is."""
+        return internals.is_differentiated(array.dtype)
 
-    def pulled(points: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        return list(jax.vjp(fun, points)[1](cotangents)[0])
+    def transpose(self, fun: Callable[[Any], list[Any]], zeros: list[Any]) -> Callable[[list[Any]], list[Any]]:
+        """Call ``jax.vjp``: ``jax.linear_transpose`` enters the functions that the rule calls, past their rules."""
+        if not internals.is_eager():
+            return lambda cotangents: self._transposed_program(fun, zeros, cotangents)
+        pull = jax.vjp(fun, zeros)[1]
+        return lambda cotangents: list(pull(cotangents)[0])
 
-    program = jax.make_jaxpr(fun)(points).jaxpr
-    recorded = _dependence(jax.make_jaxpr(pulled)(points, cotangents).jaxpr)
-    for result, used in enumerate(_dependence(program)):
-        if any(used[place] and not recorded[place][len(points) + result] for place in range(len(points))):
-            raise not_linear(rule)
-    # Of a function that has a rule itself, as a solver, no equation tells: it is taken to be linear.
-    return at_any_point(pulled, points, cotangents, not_linear(rule), trusted="adprotocol_custom_derivative")
+    def holds(self, condition: Any) -> bool:
+        """Look at all rows of a batch."""
+        return bool(np.all(internals.concrete(condition)))
+
+    def concrete(self) -> _Derivative | None:
+        """Return the same; of a staged program the equations tell whether a rule is linear."""
+        return self if internals.is_eager() else None
+
+    def _transposed_program(self, fun: Callable[[Any], list[Any]], points: list[Any], given: list[Any]) -> list[Any]:
+        """Return the transpose of a function in a staged program, whose equations tell whether it is linear."""
+
+        def pulled(points: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+            return list(jax.vjp(fun, points)[1](cotangents)[0])
+
+        program = jax.make_jaxpr(fun)(points).jaxpr
+        recorded = _dependence(jax.make_jaxpr(pulled)(points, given).jaxpr)
+        for result, used in enumerate(_dependence(program)):
+            if any(used[place] and not recorded[place][len(points) + result] for place in range(len(points))):
+                raise self.not_linear()
+        # Of a function that has a rule itself, as a solver, no equation tells: it is taken to be linear.
+        return at_any_point(pulled, points, given, self.not_linear(), trusted="adprotocol_custom_derivative")
 
 
 def at_any_point(
@@ -183,7 +147,7 @@ def at_any_point(
 
 
 def _dependence(program: Any) -> list[list[bool]]:
-    """Tell for each result of a program of which operands it is computed."""
+    """Return for each result of a program of which operands it is computed."""
     count = len(program.outvars)
     return [pe.dce_jaxpr(program, [place == i for place in range(count)])[1] for i in range(count)]
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from adprotocol.errors import RuleError
-from adprotocol.extend import hidden_error
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.internals import functorch_is_active, primal_of, skip
-from adprotocol_torch.rule_modes import BatchedRule, Values, as_results, pull, push, unchanged
+from adprotocol_torch.rule_modes import BatchedRule, TensorDerivative, as_results, unchanged
 from adprotocol_torch.tensors import has_strides
 
 if TYPE_CHECKING:
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from adprotocol.extend import Outline
-    from adprotocol_torch.rule_modes import Rule, Tensors
+    from adprotocol_torch.rule_modes import Tensors
 
 
 # Where a graph broke around it, Dynamo would compile it and its callees one by one.
 @skip
 @hookimpl
-def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
+def custom_rule(rule: Any, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Return what a function returns, with its rule as the derivative."""
     call = _Call(rule, arrays)
     return list(_Node.apply(call, *arrays)), call.outline
@@ -52,7 +51,7 @@ class _Call:
 
     __slots__ = ("autocast", "outline", "results", "rule")
 
-    def __init__(self, rule: Rule, arrays: Tensors) -> None:
+    def __init__(self, rule: Any, arrays: Tensors) -> None:
         self.rule = rule
         self.outline: Any = None
         # On their way into the node alone, which they keep alive.
@@ -85,7 +84,7 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     results = as_results(returned, arrays)
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
-            raise hidden_error(name)
+            raise call.rule.hidden_error()
     results = _apart(results, arrays)
     if not is_tracked:
         return results
@@ -150,25 +149,25 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        call = ctx.call
-        values = _saved(ctx)
         needed = list(ctx.needs_input_grad[1:])
-        full = [torch.zeros_like(y) if ct is None else ct for ct, y in zip(cotangents, values.moving, strict=False)]
-        with call.precision(values.results):
-            gradients = pull(call.rule, needed, full, values)
-        remaining = iter(gradients)
-        return (None, *[next(remaining) if need else None for need in needed])
+        derivative = TensorDerivative(ctx.call.rule, ctx.call.outline, needed, *_saved(ctx))
+        flowing = zip(cotangents, derivative.outputs, strict=False)
+        full = [torch.zeros_like(output) if one is None else one for one, output in flowing]
+        with ctx.call.precision(derivative.results):
+            gradients = iter(derivative.pull(full))
+        return (None, *[next(gradients) if need else None for need in needed])
 
     @staticmethod
-    def jvp(ctx: Any, _call: None, *moving: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        call = ctx.call
-        values = _saved(ctx)
+    def jvp(ctx: Any, _call: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         # They carry the tangents of this level, which the rule is not to propagate.
-        values = Values(list(map(primal_of, values.arrays)), list(map(primal_of, values.results)), call.outline)
+        results, arrays = (list(map(primal_of, tensors)) for tensors in _saved(ctx))
+        needed = [one is not None for one in tangents]
+        derivative = TensorDerivative(ctx.call.rule, ctx.call.outline, needed, results, arrays)
+        flowing = [one for one in tangents if one is not None]
         # PyTorch switches forward mode off in here, and with it the tangents of the levels around this one.
-        with internals.enable_forward_mode(), call.precision(values.results):
-            tangents = _apart(push(call.rule, moving, values), [one for one in moving if one is not None])
-        return (*tangents, *[None] * (len(values.results) - len(tangents)))
+        with internals.enable_forward_mode(), ctx.call.precision(results):
+            pushed = _apart(derivative.push(flowing), flowing)
+        return (*pushed, *[None] * (len(results) - len(pushed)))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
@@ -181,11 +180,12 @@ class _Node(torch.autograd.Function):
         return tuple(results), (0,) * len(results)
 
 
-def _saved(ctx: Any) -> Values:
+def _saved(ctx: Any) -> tuple[Tensors, Tensors]:
+    """Return the results of a node, and its arrays."""
     saved = iter(ctx.saved_tensors)
     values = [next(saved) if shape is None else shape for shape in ctx.shapes]
     count = len(ctx.needs_input_grad) - 1
-    return Values(values[:count], values[count:], ctx.call.outline)
+    return values[count:], values[:count]
 
 
 def _refuse(*_: Any) -> NoReturn:

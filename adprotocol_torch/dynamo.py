@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-import adprotocol
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import tree_leaves
 from adprotocol.tracing import (
+    CustomDerivative,
     answer_at_once,
     attribute_names,
     flags_of,
@@ -71,7 +71,7 @@ def mark() -> None:
     trace_instead(tensor_names_in_graph)(attributes.tensor_names)
     trace_instead(custom_rule)(eager_rule)
     # Where a graph has broken at a call with a rule, Dynamo would compile the frames of that call one by one.
-    internals.skip(type(adprotocol.custom_derivative(mark)).__call__)
+    internals.skip(CustomDerivative.__call__)
 
 
 # Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.

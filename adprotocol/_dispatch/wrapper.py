@@ -35,6 +35,22 @@ def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., 
     return wrapper
 
 
+class Wrapper:
+    """A user's function with more: it is bound as a method is, and copied and pickled by its name."""
+
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        self.fun = fun
+        self.name: str = getattr(fun, "__name__", type(fun).__name__)
+        this: Any = self
+        functools.update_wrapper(this, fun, updated=())
+
+    def __reduce__(self) -> str:
+        return str(getattr(self.fun, "__qualname__", type(self.fun).__qualname__))
+
+    def __get__(self: Any, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+
 # The code of the public functions that run a user's function: of each call one frame stays.
 _ENTRIES: set[CodeType] = set()
 

@@ -1,4 +1,4 @@
-"""What a rule returned, compared with what is due, before anything is computed with it."""
+"""The check of what a rule returned, by structure, shape and dtype: a framework would broadcast or sum it unseen."""
 
 from __future__ import annotations
 
@@ -19,44 +19,42 @@ if TYPE_CHECKING:
 
 
 class Collector:
-    """Take from what a rule returned the entries for some leaves of a structure.
+    """Take apart what a rule returned: one gradient or tangent for each leaf of a structure.
 
-    `likes` holds for each leaf the array whose shape and dtype its entry must have, or None
-    where none is needed. `words` say in errors who returned the entries, and as what.
+    Args:
+        likes: for each leaf the array whose gradient or tangent it is, or None where nobody needs it.
+        words: who returned it, and as what, for errors.
     """
 
     def __init__(self, likes: Sequence[Any], words: tuple[str, str]) -> None:
         self.likes = likes
         self.words = words
-        # For each leaf with a like: its entry, None for zero.
-        self.found: list[Any] = []
+        # One for each leaf; None for zero, and where it is not needed.
+        self.entries: list[Any] = [None] * len(likes)
         self._next = 0
 
     def add(self, entry: Any, treespec: Treespec, where: str) -> None:
-        """Take the entries for the next leaves, those of the structure `treespec`; `where` names it in errors."""
+        """Take those for the next leaves, of the structure `treespec`; `where` names it in errors."""
         if treespec is None:
             like = self.likes[self._next]
-            self._next += 1
             if like is not None:
-                self.found.append(checked(entry, like, self.words, where))
+                self.entries[self._next] = checked(entry, like, self.words, where)
+            self._next += 1
             return
         stop = self._next + count_leaves(treespec)
-        likes = [like for like in self.likes[self._next : stop] if like is not None]
-        if len(likes) > 0:
+        if any(like is not None for like in self.likes[self._next : stop]):
             entry = entry() if lookup(type(entry)).kind is FUNCTION else entry
             if entry is not None:
                 self._add_children(entry, treespec, where)
-                return
-            self.found.extend([None] * len(likes))
         self._next = stop
 
     def _add_children(self, entry: Any, treespec: Treespec, where: str) -> None:
         cls, _, names, specs = treespec
         flatten = binding_for(entry).flatten
-        children, _, found_names = (None, None, None) if flatten is None else flatten(entry)
+        children, _, own_names = (None, None, None) if flatten is None else flatten(entry)
         # An ordered dict may stand for a dict, and the like: names and order are the structure, metadata is not.
-        if children is None or found_names != names or not (type(entry) is cls or issubclass(type(entry), cls)):
-            given = kind_of(entry) if children is None else f"{kind_of(entry)} of {_listed(found_names)}"
+        if children is None or own_names != names or not (type(entry) is cls or issubclass(type(entry), cls)):
+            given = kind_of(entry) if children is None else f"{kind_of(entry)} of {_listed(own_names)}"
             msg = (
                 f"{self.words[0]} returned {given} as {self.words[1]} {where}, which is a {cls.__qualname__} of "
                 f"{_listed(names)}; return the same structure, or None for zeros"

@@ -24,6 +24,8 @@ def may_hold(function: Any) -> bool:
 
 def closed_over(function: Any) -> list[Any]:
     """Return the arrays of frameworks in the closure and the defaults of a function, and of functions there."""
+    if not may_hold(function):
+        return []
     return [item for item in search(function, _is_function) if lookup(type(item)).kind in (ARRAY, VIEWED)]
 
 

@@ -6,14 +6,15 @@ import functools
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN, wrong_result
 from adprotocol._dispatch.table import BINDINGS, TABLE, install, lookup
+from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
-from adprotocol._rules.arguments import Arguments, Outline, is_array
 from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
-from adprotocol._rules.rule import DerivativeRule, RuleFunctions
-from adprotocol._rules.signature import by_position, completed, keyword_defaults, takes_arguments
+from adprotocol._rules.outline import Arguments, Outline, is_array
+from adprotocol._rules.rule import DerivativeRule, Rule
+from adprotocol._rules.signature import by_position, completed
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -89,94 +90,130 @@ def custom_derivative(
     return CustomDerivative(fun, has_residuals=has_residuals, reverse_only=reverse_only)
 
 
-class CustomDerivative(RuleFunctions):
-    """A function that `custom_derivative` made."""
+class CustomDerivative(Wrapper):
+    """A function that `custom_derivative` made, with its rules.
+
+    Attributes:
+        vjp: the rule for reverse mode, None if there is none.
+        jvp: the rule for forward mode.
+        linear: the choices of inputs for which a rule was found to be linear, None if its author says that it is not.
+    """
 
     def __init__(self, fun: Callable[..., Any], *, has_residuals: bool, reverse_only: bool) -> None:
-        super().__init__(fun, has_residuals=has_residuals, reverse_only=reverse_only)
+        super().__init__(fun)
+        self.has_residuals = has_residuals
+        self.reverse_only = reverse_only
+        self.vjp: Rule | None = None
+        self.jvp: Rule | None = None
+        self.linear: set[tuple[Any, ...]] | None = None if reverse_only else set()
         # How many arguments rules get by position, defaults included; known as soon as there is a rule.
         self.count = 0
-        # Those whose closures are looked into at each call.
+        # The function and rules whose closures are looked into at each call.
         self.watched: list[Any] = [fun] if may_hold(fun) else []
+        # The rules for calls whose arguments are all arrays, by framework and number; they hold nothing of a call.
+        self.known: dict[tuple[Binding, int] | None, DerivativeRule] = {}
 
     def __repr__(self) -> str:
         return f"<custom derivative of {self.name}>"
 
     @property
-    def has_rule(self) -> bool:
-        """Return whether there is a rule."""
-        return self.vjp is not None or self.jvp is not None
+    def rules(self) -> list[Rule]:
+        """Return those that there are."""
+        return [rule for rule in (self.vjp, self.jvp) if rule is not None]
 
     def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns the gradients."""
-        self.vjp_takes_arguments = self._accept(vjp, self.vjp, "defvjp")
-        self.vjp_defaults = keyword_defaults(self.fun, vjp)
-        self.vjp = vjp
-        self.known.clear()
+        self.vjp = self._accepted(vjp, self.vjp, "defvjp")
         return vjp
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for forward mode: ``jvp(tangents, returned, *args, **static)`` returns the result's tangent."""
-        self.jvp_takes_arguments = self._accept(jvp, self.jvp, "defjvp")
-        self.jvp_defaults = keyword_defaults(self.fun, jvp)
-        self.jvp = jvp
-        self.known.clear()
+        self.jvp = self._accepted(jvp, self.jvp, "defjvp")
         return jvp
 
-    def _accept(self, rule: Any, known: Any, method: str) -> bool:
-        """Check a new rule; tell whether it takes the arguments of the function."""
-        if not callable(rule):
-            msg = f"{self.name}.{method} was given {kind_of(rule)}; give a function"
+    def _accepted(self, given: Any, known: Rule | None, method: str) -> Rule:
+        """Check a new rule, and make its record."""
+        if not callable(given):
+            msg = f"{self.name}.{method} was given {kind_of(given)}; give a function"
             raise RuleError(msg)
         if self.reverse_only and method == "defjvp":
             msg = f"{self.name} was declared with reverse_only=True and given a rule for forward mode; drop one of them"
             raise RuleError(msg)
         if known is not None:
             msg = (
-                f"{self.name}.{method} was given a second rule, {_name(rule)}, beside {_name(known)}; give one rule, "
-                "or make a second function with custom_derivative"
+                f"{self.name}.{method} was given a second rule, {_name(given)}, beside {_name(known.given)}; give one "
+                "rule, or make a second function with custom_derivative"
             )
             raise RuleError(msg)
         self.count = len(by_position(self.fun))
-        if may_hold(rule):
-            self.watched.append(rule)
-        return not self.has_residuals or takes_arguments(rule)
+        if may_hold(given):
+            self.watched.append(given)
+        self.known.clear()
+        return Rule(given, self.fun, has_residuals=self.has_residuals)
+
+    def result_of(self, returned: Any) -> Any:
+        """Return the result in what the function returned, without the residuals."""
+        if not self.has_residuals:
+            return returned
+        if type(returned) is not tuple or len(returned) != 2:  # noqa: PLR2004
+            msg = (
+                f"{self.name} was declared with has_residuals=True, but returned {kind_of(returned)}; return the pair "
+                "(result, residuals)"
+            )
+            raise RuleError(msg)
+        return returned[0]
+
+    def once(self) -> str:
+        """Say why the rules are differentiated once only; empty if they are not so."""
+        if self.has_residuals:
+            return (
+                f"the rule of {self.name} uses residuals (has_residuals=True), so it is differentiated once only; for "
+                "derivatives of higher order, compute in the rule from the arguments and the result"
+            )
+        if any(rule.host is not None for rule in self.rules):
+            return (
+                f"the rule of {self.name} is a host function, so it is differentiated once only, in its own mode; for "
+                "other derivatives, write the rule with functions that have rules themselves"
+            )
+        return ""
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function; where a derivative is propagated, it is that of the rule."""
         leaves: Sequence[Any] = args
         treespec: Treespec = None
-        binding, are_arrays = sole_of_leaves((*args, *static.values()) if static else args)
+        binding = sole_of_leaves((*args, *static.values()) if static else args)
         if binding is None or (binding.framework is not None and (static or len(args) < self.count)):
             args, static = completed(self.fun, args, static)
             leaves, treespec = flatten_result((args, static))
-            binding, are_arrays = sole_framework(leaves, BINDINGS.PLAIN), False
+            binding = sole_framework(leaves, BINDINGS.PLAIN)
             self._refuse_held(leaves)
         if binding.framework is None or (self.watched and self._is_plain(leaves)):
             return self._plain(args, static)
-        if binding.custom_rule is None or not self.has_rule:
+        if binding.custom_rule is None or not self.rules:
             return self._without_rule(binding, args, static)
         if static:
             message = f"{self.name} is not differentiated by its keyword arguments; pass the value by position"
             leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
-        key = binding, len(args)
-        rule = self.known.get(key) if are_arrays else None
+        arrays = [leaf for leaf in leaves if is_array(leaf)]
+        # That of positional arrays alone is made once.
+        key = (binding, len(args)) if treespec is None and len(arrays) == len(args) else None
+        rule = self.known.get(key)
         if rule is None:
             rule = DerivativeRule(self, binding, Arguments(leaves, treespec))
-            if are_arrays:
+            if key is not None:
                 self.known[key] = rule
-        made = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
+        made = binding.custom_rule(rule, arrays)
         if not isinstance(made, tuple) or len(made) != 2 or not _are_results(*made):  # noqa: PLR2004
             raise wrong_result(
                 binding.framework, "custom_rule", made, "what rule.fun returns: the results and the outline"
             )
         results, outline = made
-        returned = outline.returned(results)
+        returned = outline.filled(results)
         return returned[0] if self.has_residuals else returned
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         result = self.result_of(self.fun(*args, **static))
-        if self.has_rule and ask((result,)) is True:
+        if self.rules and ask((result,)) is True:
             raise hidden_error(self.name)
         return result
 
@@ -208,7 +245,7 @@ class CustomDerivative(RuleFunctions):
     def _without_rule(self, binding: Binding, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Run the function if nothing is differentiated, and see to it that nothing will be."""
         reason = "has no rule, so it cannot be differentiated; give it one with defvjp or defjvp"
-        if self.has_rule:
+        if self.rules:
             reason = (
                 f"has a derivative rule, which the plugin {binding.framework!r} cannot apply, since it has no hook "
                 "custom_rule; upgrade the plugin, or pass what is not differentiated through non_differentiable"
@@ -219,27 +256,21 @@ class CustomDerivative(RuleFunctions):
         return self._plain(prevent_gradient(args, message), prevent_gradient(static, message))
 
 
-def sole_of_leaves(values: Sequence[Any]) -> tuple[Binding | None, bool]:
-    """Return the binding of the one framework among arrays and numbers, and whether all are its arrays.
-
-    The binding is None if there is anything else.
-    """
+def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
+    """Return the binding of the one framework among arrays and numbers; None if there is anything else."""
     sole = BINDINGS.PLAIN
-    are_arrays = True
     for value in values:
         binding = TABLE.get(type(value))
         if binding is None:
-            return None, False
+            return None
         kind = binding.kind
         if kind is ARRAY or kind is CONSTANT:
             if sole.framework not in (None, binding.framework):
-                return None, False
+                return None
             sole = binding
-        elif kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject):
-            are_arrays = False
-        else:
-            return None, False
-    return sole, are_arrays
+        elif not (kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject)):
+            return None
+    return sole
 
 
 def _are_results(results: Any, outline: Any) -> bool:

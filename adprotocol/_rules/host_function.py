@@ -7,10 +7,11 @@ import functools
 from adprotocol._dispatch.binding import NUMPY, PLAIN, wrong_result
 from adprotocol._dispatch.dtype import dtype_name, is_inexact
 from adprotocol._dispatch.table import BINDINGS, install, lookup
+from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
-from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.check import is_complex
+from adprotocol._rules.outline import outlined
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, count_leaves, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
+    from adprotocol._rules.outline import Outline
     from adprotocol._trees.treespec import Treespec
 
 
@@ -72,23 +74,6 @@ def host_function(
     return HostFunction(fun, like, batched=batched)
 
 
-class Wrapper:
-    """A user's function with more: it is bound as a method is, and copied and pickled by its name."""
-
-    def __init__(self, fun: Callable[..., Any]) -> None:
-        self.fun = fun
-        this: Any = self
-        functools.update_wrapper(this, fun, updated=())
-
-    def __reduce__(self) -> str:
-        return str(getattr(self.fun, "__qualname__", type(self.fun).__qualname__))
-
-    def __get__(self: Any, instance: Any, owner: type | None = None) -> Any:
-        import types  # noqa: PLC0415  (a name of the standard library that this package uses too)
-
-        return self if instance is None else types.MethodType(self, instance)
-
-
 class HostFunction(Wrapper):
     """A function that `host_function` made."""
 
@@ -96,7 +81,6 @@ class HostFunction(Wrapper):
         super().__init__(fun)
         self.like = like
         self.batched = batched
-        self.name: str = getattr(fun, "__qualname__", type(fun).__qualname__)
 
     def __repr__(self) -> str:
         return f"<host function {self.name}>"
@@ -106,16 +90,16 @@ class HostFunction(Wrapper):
         leaves, treespec = flatten_result((args, static))
         binding = sole_framework(leaves, BINDINGS.PLAIN)
         if binding.framework is None:
-            args, static = build(treespec, iter([_read_only(leaf) for leaf in leaves]))
+            args, static = build(treespec, iter([read_only(leaf) for leaf in leaves]))
             return self.fun(*args, **static)
-        arrays = [leaf for leaf in leaves if is_array(leaf)]
-        call = HostCall(self, treespec, leaves)
+        arrays, arguments = outlined([read_only(leaf) for leaf in leaves], treespec)
+        call = HostCall(self, arguments)
         like = None if self.like is None else call.expected(arrays)
         message = (
             f"{self.name} is a host function, which no framework can differentiate; wrap it in custom_derivative and "
             "give it a rule"
         )
-        results = _hook(binding, self.name)(call, arrays, like, self.batched, message)
+        results = host_hook(binding, self.name)(call, arrays, like, self.batched, message)
         if not isinstance(results, (list, tuple)) or len(results) != count_leaves(call.treespec):
             raise wrong_result(
                 binding.framework, "host_call", results, "a list with an array for each that fun returns"
@@ -129,9 +113,9 @@ class HostCall:
     A compiled program holds it, so it holds none of the framework's arrays, which may be those of a trace.
     """
 
-    def __init__(self, host: HostFunction, treespec: Treespec, leaves: list[Any]) -> None:
+    def __init__(self, host: HostFunction, arguments: Outline) -> None:
         self.host = host
-        self.arguments = Arguments([_read_only(leaf) for leaf in leaves], treespec)
+        self.arguments = arguments
         # The structure of the result, and its arrays' shapes and dtypes if `like` tells them.
         self.treespec: Treespec = None
         self.types: list[Any] | None = None
@@ -152,7 +136,7 @@ class HostCall:
         """Run the function on NumPy arrays; return those of its result, with the dtypes that they must have."""
         import numpy as np  # noqa: PLC0415
 
-        arrays = [_read_only(np.asarray(array)) for array in arrays]
+        arrays = [read_only(np.asarray(array)) for array in arrays]
         found, treespec = self._call(self.host.fun, arrays)
         results = [self._array(leaf) for leaf in found]
         if self.types is None:
@@ -209,37 +193,8 @@ def _with_plain_tuples(treespec: Treespec) -> Treespec:
     return (tuple, None, None, children) if issubclass(treespec[0], tuple) else (*treespec[:3], children)
 
 
-def on_host(  # noqa: PLR0913, PLR0917
-    binding: Binding,
-    host: HostFunction,
-    rule: Callable[..., list[Any]],
-    groups: tuple[Sequence[Any], ...],
-    like: list[Any],
-    message: str,
-) -> list[Any]:
-    """Call a rule, a function of several lists of arrays, on NumPy arrays; it returns one for each of `like`."""
-    import numpy as np  # noqa: PLC0415
-
-    arrays = [array for group in groups for array in group if array is not None]
-    # A compiled program holds the call, so it must hold none of the arrays.
-    present = [[array is not None for array in group] for group in groups]
-    places = [next(place for place, other in enumerate(arrays) if other is array) for array in like]
-
-    def call(values: list[Any]) -> list[Any]:
-        values = [_read_only(np.asarray(value)) for value in values]
-        rest = iter(values)
-        returned = rule(*[[next(rest) if there else None for there in group] for group in present])
-        # Where the arrays are batched, the shapes that count are those given, not those of `like`.
-        likes = [values[place] for place in places]
-        return [
-            np.zeros_like(one) if value is None else np.asarray(value, dtype=one.dtype)
-            for value, one in zip(returned, likes, strict=True)
-        ]
-
-    return _hook(binding, host.name)(call, arrays, like, host.batched, message)
-
-
-def _hook(binding: Binding, name: str) -> Callable[..., list[Any]]:
+def host_hook(binding: Binding, name: str) -> Callable[..., list[Any]]:
+    """Return the hook of a framework's plugin that calls the host function of this name."""
     if binding.host_call is None:
         msg = (
             f"the plugin {binding.framework!r} has no hook host_call, so it cannot call the host function {name}; "
@@ -249,7 +204,7 @@ def _hook(binding: Binding, name: str) -> Callable[..., list[Any]]:
     return binding.host_call
 
 
-def _read_only(value: Any) -> Any:
+def read_only(value: Any) -> Any:
     """Return a NumPy array as one that cannot be written to, and anything else as it is."""
     if lookup(type(value)).kind is not NUMPY:
         return value

@@ -10,11 +10,11 @@ from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJEC
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.result import flatten_result
-from adprotocol._rules.arguments import ONE_ARRAY, Arguments, Outline, is_array, labelled_leaves
 from adprotocol._rules.check import Collector
-from adprotocol._rules.closure import closed_over, may_hold
-from adprotocol._rules.host_function import HostFunction, Wrapper, on_host
-from adprotocol._rules.signature import reads
+from adprotocol._rules.closure import closed_over, hidden_error
+from adprotocol._rules.host_function import HostFunction, host_hook, read_only
+from adprotocol._rules.outline import ONE_ARRAY, Arguments, Outline, is_array, labelled_leaves
+from adprotocol._rules.signature import keyword_defaults, reads, takes_arguments
 from adprotocol._trees.held import check_held, check_opaque, search
 from adprotocol._trees.treespec import count_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -27,56 +27,26 @@ if TYPE_CHECKING:
     from adprotocol._dispatch.binding import Binding
 
 
-class RuleFunctions(Wrapper):
-    """Hold a function and its rules, as their author gave them."""
+class Rule:
+    """A rule for one mode as its author gave it, a function or a host function.
 
-    def __init__(self, fun: Callable[..., Any], *, has_residuals: bool, reverse_only: bool) -> None:
-        super().__init__(fun)
-        self.name: str = getattr(fun, "__name__", type(fun).__name__)
-        self.has_residuals = has_residuals
-        self.reverse_only = reverse_only
-        # What `check_transpose` has found to be linear; None if it is said not to be.
-        self.linear: set[tuple[Any, ...]] | None = None if reverse_only else set()
-        self.vjp: Callable[..., Any] | None = None
-        self.jvp: Callable[..., Any] | None = None
-        # Whether the rules take the arguments; with residuals they may do without.
-        self.vjp_takes_arguments = True
-        self.jvp_takes_arguments = True
+    Args:
+        given: what the author gave to ``defvjp`` or ``defjvp``.
+        fun: the function that has the rule.
+        has_residuals: whether that returns residuals, so that the rule may do without the arguments.
+    """
+
+    def __init__(self, given: Callable[..., Any], fun: Callable[..., Any], *, has_residuals: bool) -> None:
+        self.given = given
+        self.host = given if isinstance(given, HostFunction) else None
+        self._takes_arguments = not has_residuals or takes_arguments(given)
         # The keyword-only arguments that a call may leave out.
-        self.vjp_defaults: dict[str, Any] = {}
-        self.jvp_defaults: dict[str, Any] = {}
-        # The rules for calls whose arguments are all arrays, by framework and number; they hold nothing of a call.
-        self.known: dict[tuple[Binding, int], DerivativeRule] = {}
+        self._defaults = keyword_defaults(fun, given)
 
-    def reads(self, place: int) -> bool:
-        """Return whether a rule may read what it gets at a place among its arguments."""
-        return reads(self.vjp, place) or reads(self.jvp, place)
-
-    def result_of(self, returned: Any) -> Any:
-        """Return the result in what the function returned, without the residuals."""
-        if not self.has_residuals:
-            return returned
-        if type(returned) is not tuple or len(returned) != 2:  # noqa: PLR2004
-            msg = (
-                f"{self.name} was declared with has_residuals=True, but returned {kind_of(returned)}; return the pair "
-                "(result, residuals)"
-            )
-            raise RuleError(msg)
-        return returned[0]
-
-    def once(self) -> str:
-        """Say why the rules are differentiated once only; empty if they are not so."""
-        if self.has_residuals:
-            return (
-                f"the rule of {self.name} uses residuals (has_residuals=True), so it is differentiated once only; for "
-                "derivatives of higher order, compute in the rule from the arguments and the result"
-            )
-        if isinstance(self.vjp, HostFunction) or isinstance(self.jvp, HostFunction):
-            return (
-                f"the rule of {self.name} is a host function, so it is differentiated once only, in its own mode; for "
-                "other derivatives, write the rule with functions that have rules themselves"
-            )
-        return ""
+    def __call__(self, flowing: Any, returned: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        """Return what the rule does for these cotangents or tangents."""
+        run = self.given if self.host is None else self.host.fun
+        return run(flowing, returned, *(args if self._takes_arguments else ()), **(self._defaults | static))
 
 
 class DerivativeRule:
@@ -91,43 +61,43 @@ class DerivativeRule:
         has_jvp: whether there is a rule for forward mode.
         once: why the rule is differentiated once only, as the text of the error that a second derivative raises; empty
             if it is not so. (Its own transpose, by which one rule is derived from the other, is no second derivative.)
-        linear: what `adprotocol.extend.check_transpose` has found to be linear; None for a rule for reverse mode alone.
+        linear: the choices of inputs for which `adprotocol.extend.Derivative` has found the rule to be linear; None for
+            a rule for reverse mode alone.
         reads: for each of `arrays` whether `vjp` and `jvp` read its value. If not, it need not be kept for a later
             backward pass: give something with its shape and dtype instead.
         reads_results: the same of `results`.
         keeps_arrays: whether any of `arrays` is read.
     """
 
-    __slots__ = (
-        *("_arguments", "_binding", "_functions", "has_jvp", "has_vjp", "keeps_arrays", "linear", "name", "once"),
-        *("reads", "reads_results"),
-    )
-
-    def __init__(self, functions: RuleFunctions, binding: Binding, arguments: Arguments) -> None:
-        self._functions = functions
+    def __init__(self, function: Any, binding: Binding, arguments: Arguments) -> None:
+        self._function = function
         self._binding = binding
         self._arguments = arguments
-        self.name: str = functions.name
-        self.has_vjp: bool = functions.vjp is not None
-        self.has_jvp: bool = functions.jvp is not None
-        self.reads: tuple[bool, ...] = arguments.of_arrays(functions.reads)
+        self.name: str = function.name
+        self.has_vjp: bool = function.vjp is not None
+        self.has_jvp: bool = function.jvp is not None
+        self.once: str = function.once()
+        self.reads: tuple[bool, ...] = arguments.read_by(self._is_read)
         # Behind what is differentiated once lies what has been given to it.
-        self.reads_results: bool = functions.reads(1) or functions.once() != ""
+        self.reads_results: bool = self._is_read(1) or self.once != ""
         self.keeps_arrays: bool = True in self.reads
-        self.once: str = functions.once()
-        self.linear: set[tuple[Any, ...]] | None = functions.linear
+        self.linear: set[tuple[Any, ...]] | None = function.linear
 
-    def __repr__(self) -> str:
-        return f"<DerivativeRule of {self.name}>"
+    def _is_read(self, place: int) -> bool:
+        """Return whether a rule may read what it gets at a place among its arguments."""
+        return any(reads(rule.given, place) for rule in self._function.rules)
 
     def closed_over(self) -> list[Any]:
         """Return the arrays that the function closes over, as far as they can be found; none is differentiated."""
-        return closed_over(self._functions.fun) if may_hold(self._functions.fun) else []
+        return closed_over(self._function.fun)
 
     def closed_over_by_rules(self) -> list[Any]:
         """Return the arrays that the rules close over, as far as they can be found."""
-        rules = [rule for rule in (self._functions.vjp, self._functions.jvp) if rule is not None and may_hold(rule)]
-        return [array for rule in rules for array in closed_over(rule)]
+        return [array for rule in self._function.rules for array in closed_over(rule.given)]
+
+    def hidden_error(self) -> RuleError:
+        """Return the error for a function that uses a differentiated value which is no argument of it."""
+        return hidden_error(self.name)
 
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
         """Run the function; return the arrays that it returned, NumPy's and inexact numbers included, and the rest.
@@ -135,11 +105,11 @@ class DerivativeRule:
         The plugin makes the framework's arrays of them, all of which `vjp` and `jvp` get as `results`.
         """
         args, static = self._arguments.filled(arrays)
-        returned = self._functions.fun(*args, **static)
-        has_residuals = self._functions.has_residuals
+        returned = self._function.fun(*args, **static)
+        has_residuals = self._function.has_residuals
         if not has_residuals and _is_differentiated(returned):
             return [returned], ONE_ARRAY
-        result = self._functions.result_of(returned)
+        result = self._function.result_of(returned)
         if result is None or hasattr(type(result), "__next__"):
             msg = (
                 f"{self.name}, which has a derivative rule, returned {'None' if result is None else kind_of(result)}; "
@@ -149,16 +119,14 @@ class DerivativeRule:
         leaves, treespec = flatten_result(returned)
         own = count_leaves(treespec[3][0]) if has_residuals else len(leaves)
         labelled = labelled_leaves(treespec)
-        moving = [i for i in range(own) if not labelled[i] and _is_differentiated(leaves[i])]
-        places = moving + [i for i, leaf in enumerate(leaves) if is_array(leaf) and i not in moving]
-        results = [leaves[place] for place in places]
-        for place in places:
-            leaves[place] = None
-        for leaf in leaves[:own]:
-            _refuse_hidden(leaf)
+        outputs = [i for i in range(own) if not labelled[i] and _is_differentiated(leaves[i])]
+        places = outputs + [i for i, leaf in enumerate(leaves) if is_array(leaf) and i not in outputs]
+        for i in range(own):
+            if i not in places:
+                _refuse_hidden(leaves[i])
         objects = [full_kind_of(leaf) for leaf in leaves[own:] if lookup(type(leaf)).kind in (OPAQUE, OBJECT)]
-        return results, Outline(
-            treespec, leaves, places, count=len(moving), objects=", ".join(objects), has_residuals=has_residuals
+        return [leaves[place] for place in places], Outline(
+            treespec, leaves, places, count=len(outputs), objects=", ".join(objects), has_residuals=has_residuals
         )
 
     def vjp(
@@ -175,18 +143,10 @@ class DerivativeRule:
         gradient is None for zeros, else an array of the right shape, of this framework or NumPy's, or a number; complex
         only if the array is. The plugin makes an array of the right dtype of it.
         """
-        vjp: Any = self._functions.vjp
-        rule = vjp.fun if isinstance(vjp, HostFunction) else vjp
 
         def run(cotangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
             args, static = self._arguments.filled(arrays)
-            passed = args if self._functions.vjp_takes_arguments else ()
-            gradients = rule(
-                outline.cotangent(cotangents),
-                outline.returned(results),
-                *passed,
-                **(self._functions.vjp_defaults | static),
-            )
+            gradients = self._function.vjp(outline.cotangent(cotangents), outline.filled(results), args, static)
             if not isinstance(gradients, tuple) or len(gradients) != len(args):
                 came = f"a tuple of {len(gradients)}" if isinstance(gradients, tuple) else kind_of(gradients)
                 msg = (
@@ -194,16 +154,15 @@ class DerivativeRule:
                     f"{len(args)} positional argument(s), None for zeros"
                 )
                 raise RuleError(msg)
-            likes = self._arguments.spread(arrays, needed)
-            collector = Collector(likes, (f"the vjp rule of {self.name}", "the gradient for argument"))
+            words = f"the vjp rule of {self.name}", "the gradient for argument"
+            collector = Collector(self._arguments.inputs(arrays, needed), words)
             for number, (gradient, spec) in enumerate(zip(gradients, self._arguments.specs, strict=True)):
                 collector.add(gradient, spec, f"{number}")
-            return self._arguments.gathered(collector.found, likes, needed)
+            entries = self._arguments.of_arrays(collector.entries)
+            return [entry for entry, need in zip(entries, needed, strict=True) if need]
 
-        if not isinstance(vjp, HostFunction):
-            return run(cotangents, results, arrays)
         likes = [array for array, need in zip(arrays, needed, strict=True) if need]
-        return on_host(self._binding, vjp, run, (cotangents, results, arrays), likes, self.once)
+        return self._applied(self._function.vjp, run, (cotangents, results, arrays), likes)
 
     def jvp(
         self, tangents: Sequence[Any], results: Sequence[Any], outline: Outline, arrays: Sequence[Any]
@@ -213,26 +172,42 @@ class DerivativeRule:
         Of `tangents` there is one for each of `arrays`, zeros where none is propagated, and None for one that is not
         inexact. What is returned is as for `vjp`.
         """
-        jvp: Any = self._functions.jvp
-        rule = jvp.fun if isinstance(jvp, HostFunction) else jvp
 
         def run(tangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
             args, static = self._arguments.filled(arrays)
-            passed = args if self._functions.jvp_takes_arguments else ()
-            tangent = rule(
-                self._arguments.moved(tangents),
-                outline.returned(results),
-                *passed,
-                **(self._functions.jvp_defaults | static),
-            )
-            collector = Collector(outline.spread(results), (f"the jvp rule of {self.name}", "the tangent of"))
+            of_arguments = self._arguments.tangents(tangents)
+            tangent = self._function.jvp(of_arguments, outline.filled(results), args, static)
+            collector = Collector(outline.of_outputs(results), (f"the jvp rule of {self.name}", "the tangent of"))
             collector.add(tangent, outline.spec, "the result")
-            return collector.found
+            return outline.of_arrays(collector.entries)[: outline.count]
 
-        if not isinstance(jvp, HostFunction):
-            return run(tangents, results, arrays)
-        likes = list(results[: outline.count])
-        return on_host(self._binding, jvp, run, (tangents, results, arrays), likes, self.once)
+        return self._applied(self._function.jvp, run, (tangents, results, arrays), list(results[: outline.count]))
+
+    def _applied(
+        self, rule: Rule, run: Callable[..., list[Any]], lists: tuple[Sequence[Any], ...], likes: list[Any]
+    ) -> list[Any]:
+        """Return what a rule returns, one for each of `likes`: a host function gets NumPy's arrays in these lists."""
+        if rule.host is None:
+            return run(*lists)
+        import numpy as np  # noqa: PLC0415  (a host function uses it)
+
+        arrays = [array for values in lists for array in values if array is not None]
+        # A compiled program holds the call, so it must hold none of the arrays.
+        present = [[array is not None for array in values] for values in lists]
+        places = [next(place for place, other in enumerate(arrays) if other is array) for array in likes]
+
+        def call(values: list[Any]) -> list[Any]:
+            values = [read_only(np.asarray(value)) for value in values]
+            rest = iter(values)
+            returned = run(*[[next(rest) if there else None for there in group] for group in present])
+            # Where the arrays are batched, the shapes that count are those given, not those of `likes`.
+            own = [values[place] for place in places]
+            return [
+                np.zeros_like(one) if value is None else np.asarray(value, dtype=one.dtype)
+                for value, one in zip(returned, own, strict=True)
+            ]
+
+        return host_hook(self._binding, rule.host.name)(call, arrays, likes, rule.host.batched, self.once)
 
 
 def _is_differentiated(leaf: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import toyad
 
 from adprotocol.errors import RuleError
-from adprotocol.extend import check_transpose, gradient_prevented, transposing
+from adprotocol.extend import Derivative, gradient_prevented
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,42 +61,32 @@ class Call:
 
     def backward(self, needed: list[bool], cotangents: list[Any], results: list[Any], arrays: list[Any]) -> list[Any]:
         """Return the gradients of the arrays that are needed."""
-        likes = [array for array, need in zip(arrays, needed, strict=True) if need]
-        if not self.rule.has_vjp:
-            return self._transposed(self.forward, needed, cotangents, results, arrays)
-        found = self.rule.vjp(needed, cotangents, self._guarded(results), self.outline, self._guarded(arrays))
-        return [_as_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]
+        return ToyadDerivative(self, needed, results, arrays).backward(cotangents)
 
-    def forward(self, needed: list[bool], moving: list[Any], results: list[Any], arrays: list[Any]) -> list[Any]:
+    def forward(self, needed: list[bool], tangents: list[Any], results: list[Any], arrays: list[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arrays that are needed."""
-        likes = results[: self.outline.count]
-        if not self.rule.has_jvp:
-            # The vjp is linear in the cotangent, so that its own transpose is the jvp.
-            return self._transposed(self.backward, needed, moving, results, arrays)
-        given = iter(moving)
-        tangents = [
-            next(given) if need else toyad.zeros(array) if toyad.is_inexact(array) else None
-            for array, need in zip(arrays, needed, strict=True)
-        ]
-        found = self.rule.jvp(tangents, self._guarded(results), self.outline, self._guarded(arrays))
-        return [_as_like(tangent, like) for tangent, like in zip(found, likes, strict=True)]
+        return ToyadDerivative(self, needed, results, arrays).forward(tangents)
 
-    def _transposed(
-        self,
-        rule: Callable[..., list[Any]],
-        needed: list[bool],
-        given: list[Any],
-        results: list[Any],
-        arrays: list[Any],
-    ) -> list[Any]:
-        """Return the transpose of a rule, which is linear in what flows, applied to what is given in the other mode."""
-        points, targets = results[: self.outline.count], [a for a, need in zip(arrays, needed, strict=True) if need]
-        if not self.rule.has_vjp:
-            points, targets = targets, points
-        zeros = [toyad.zeros(point) for point in points]
 
-        def fun(values: list[Any]) -> list[Any]:
-            return rule(needed, values, results, arrays)
+class ToyadDerivative(Derivative):
+    """The derivative of one call, by its rule or by the transpose of its rule."""
+
+    def __init__(self, call: Call, needed: list[bool], results: list[Any], arrays: list[Any]) -> None:
+        once = call.rule.once
+        if once:  # nobody may differentiate what the rule is given
+            results, arrays = [guarded(result, once) for result in results], [guarded(array, once) for array in arrays]
+        super().__init__(call.rule, call.outline, needed, results, arrays)
+
+    def like(self, value: Any, array: Any) -> Any:
+        """Return an array of the right dtype; zeros for None."""
+        return toyad.zeros(array) if value is None else toyad.cast(toyad.lift(value), array.dtype)
+
+    def is_inexact(self, array: Any) -> bool:
+        """Return whether the dtype is."""
+        return toyad.is_inexact(array)
+
+    def transpose(self, fun: Callable[[list[Any]], list[Any]], zeros: list[Any]) -> Callable[[list[Any]], list[Any]]:
+        """Record the function on a tape."""
 
         def pull(cotangents: list[Any]) -> list[Any]:
             with toyad.Tape() as trace:
@@ -104,16 +94,16 @@ class Call:
                 results = fun(list(roots))
             return trace.backward(results, cotangents, roots)
 
-        with transposing(self.rule):
-            # Whether the rule is linear is tried where all values are known.
-            if not toyad.STATE.stages and all(value.trace.level == 0 for value in (*results, *arrays)):
-                check_transpose(self.rule, needed, _numpy(fun), _numpy(pull), zeros, targets, _probe, bool)
-            return pull(given)
+        return pull
 
-    def _guarded(self, values: list[Any]) -> list[Any]:
-        """Return the values, which nobody may differentiate if the rule is differentiated once."""
-        once = self.rule.once
-        return [guarded(value, once) for value in values] if once else values
+    def in_numpy(self, array: Any) -> Any:
+        """Return the numbers."""
+        return array.numpy()
+
+    def concrete(self) -> Derivative | None:
+        """Return the same where all values are known."""
+        is_known = not toyad.STATE.stages and all(value.trace.level == 0 for value in (*self.results, *self.arrays))
+        return self if is_known else None
 
 
 class Rows(Call):
@@ -152,12 +142,12 @@ class Rows(Call):
         mapped = [rows for rows, need in zip(self.mapped, needed, strict=True) if need]
         return [g if rows else toyad.sum(g, axis=0) for g, rows in zip(found, mapped, strict=True)]
 
-    def forward(self, needed: list[bool], moving: list[Any], results: list[Any], arrays: list[Any]) -> list[Any]:
+    def forward(self, needed: list[bool], tangents: list[Any], results: list[Any], arrays: list[Any]) -> list[Any]:
         """Return the tangents of all rows."""
-        n, m = len(moving), len(results)
+        n, m = len(tangents), len(results)
         return self._by_rows(
             lambda rows: self.call.forward(needed, rows[:n], rows[n : n + m], rows[n + m :]),
-            [*moving, *results, *arrays],
+            [*tangents, *results, *arrays],
             [rows for rows, need in zip(self.mapped, needed, strict=True) if need] + [True] * m + self.mapped,
         )
 
@@ -181,8 +171,8 @@ class Ruled(toyad.Primitive):
         needed = [a.trace is trace and toyad.is_inexact(a) for a in args]
         if True not in needed:
             return results
-        moving = [a.tangent for a, need in zip(args, needed, strict=True) if need]
-        tangents = call.forward(needed, moving, results, below)
+        tangents = [a.tangent for a, need in zip(args, needed, strict=True) if need]
+        tangents = call.forward(needed, tangents, results, below)
         count = len(tangents)
         return [toyad.Dual(trace, r, t) for r, t in zip(results, tangents, strict=False)] + results[count:]
 
@@ -245,18 +235,3 @@ def guarded(value: Any, message: str) -> Any:
     if not toyad.is_inexact(value):
         return value
     return toyad.guard(value, lambda x: gradient_prevented(x, message, "toyad: a level of grad or jvp follows it"))
-
-
-def _numpy(fun: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:
-    """Return a function of toyad's arrays as one of NumPy's."""
-    return lambda values: [result.numpy() for result in fun([toyad.array(value) for value in values])]
-
-
-def _probe(like: Any, shift: float) -> Any:
-    """Return numbers in the shape of an array."""
-    return np.cos(np.arange(int(np.prod(like.shape))) + shift).reshape(like.shape).astype(like.dtype)
-
-
-def _as_like(value: Any, like: Any) -> Any:
-    """Return a gradient or tangent as an array of the right dtype; zeros for None."""
-    return toyad.zeros(like) if value is None else toyad.cast(toyad.lift(value), like.dtype)

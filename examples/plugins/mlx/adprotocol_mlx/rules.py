@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from adprotocol.errors import RuleError, UndecidableError
-from adprotocol.extend import check_transpose, gradient_prevented, hidden_error, transposing
+from adprotocol.extend import Derivative, gradient_prevented
 from adprotocol_mlx import trace
 from adprotocol_mlx.answer import ask, is_inexact, refuse_compiled
 from adprotocol_mlx.gradient import renamed
@@ -79,111 +79,97 @@ class _Call:
         found, self.outline = self.rule.fun([renamed(mx.stop_gradient(array)) for array in arrays])
         results = [mx.array(result) for result in found]
         if any(ask((result,)) is True for result in results if is_inexact(result)):
-            raise hidden_error(self.rule.name)
+            raise self.rule.hidden_error()
         return results
 
     def _vjp(self, primals: Any, cotangents: Any, outputs: Any) -> list[mx.array]:
         if self.is_open and trace.has_values(_listed(primals)):
             refuse_compiled()  # mx.compile drops the stop_gradient that keeps the function's own derivative out
-        arrays, results = self._guarded(_listed(primals), _listed(outputs))
-        gradients = iter(self.backward(_listed(cotangents)[: self.outline.count], results, arrays))
+        derivative = self._derivative(_listed(outputs), _listed(primals))
+        # MLX's cotangents of complex numbers are the conjugates of those of a rule.
+        given = _conjugates(_listed(cotangents)[: self.outline.count])
+        gradients = iter(_conjugates(derivative.backward(given)))
         return [
-            self._tied(next(gradients), arrays, results) if need else mx.zeros_like(array)
-            for array, need in zip(arrays, self.needed, strict=True)
+            self._tied(next(gradients), derivative) if need else mx.zeros_like(array)
+            for array, need in zip(derivative.arrays, self.needed, strict=True)
         ]
 
     def _jvp(self, primals: Any, tangents: Any) -> list[mx.array]:
         given = _listed(primals)
         results = list(self.applied(*given))
-        arrays, guarded = self._guarded(given, results)
-        moving = [
+        derivative = self._derivative(results, given)
+        flowing = [
             mx.zeros_like(array) if tangent is None else tangent
-            for array, tangent, need in zip(arrays, _listed(tangents), self.needed, strict=True)
+            for array, tangent, need in zip(given, _listed(tangents), self.needed, strict=True)
             if need
         ]
-        found = [self._tied(one, arrays, guarded) for one in self.forward(moving, guarded, arrays)]
-        return found + [mx.zeros_like(result) for result in results[len(found) :]]
+        pushed = [self._tied(one, derivative) for one in derivative.forward(flowing)]
+        return pushed + [mx.zeros_like(result) for result in results[len(pushed) :]]
 
-    def backward(self, cotangents: list[mx.array], results: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
-        """Return the gradients of the arrays that are needed."""
-        likes = [array for array, need in zip(arrays, self.needed, strict=True) if need]
-        if not self.rule.has_vjp:
-            return self._transposed(self.forward, likes, cotangents, results, arrays)
-        # MLX's cotangents of complex numbers are the conjugates of those of a rule.
-        return _conjugates(self._by_vjp(_conjugates(cotangents), results, arrays))
+    def _derivative(self, results: list[mx.array], arrays: list[mx.array]) -> _Derivative:
+        """Return the derivative, of what nobody may differentiate if the rule is differentiated once."""
+        once = self.rule.once
+        if once:
+            results, arrays = [_once(result, once) for result in results], [_once(array, once) for array in arrays]
+        return _Derivative(self.rule, self.outline, self.needed, results, arrays)
 
-    def forward(self, moving: list[mx.array], results: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
-        """Return the tangents of the results."""
-        likes = results[: self.outline.count]
-        if not self.rule.has_jvp:
-            return _conjugates(self._transposed(self._by_vjp, likes, _conjugates(moving), results, arrays))
-        given = iter(moving)
-        full = [
-            next(given) if need else mx.zeros_like(array) if is_inexact(array) else None
-            for array, need in zip(arrays, self.needed, strict=True)
-        ]
-        return _as_like(self.rule.jvp(full, results, self.outline, arrays), likes)
-
-    def _by_vjp(self, cotangents: list[mx.array], results: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
-        likes = [array for array, need in zip(arrays, self.needed, strict=True) if need]
-        return _as_like(self.rule.vjp(self.needed, cotangents, results, self.outline, arrays), likes)
-
-    def _transposed(
-        self,
-        fun: Callable[..., list[mx.array]],
-        points: list[mx.array],
-        cotangents: list[mx.array],
-        results: list[mx.array],
-        arrays: list[mx.array],
-    ) -> list[mx.array]:
-        """Return the transpose of a linear function, applied to cotangents.
-
-        All arrays are arguments of it: after an inner derivative MLX forgets that what this closes over is
-        differentiated outside.
-        """
-        n, m = len(points), len(results)
-        zeros = [mx.zeros_like(point) for point in points]
-
-        def transposed(cotangents: list[mx.array], others: list[mx.array]) -> list[mx.array]:
-            _, found = mx.vjp(
-                # mx.vjp leaves results that are a bare stop_gradient out when it counts cotangents.
-                lambda *given: list(map(renamed, fun(list(given[:n]), list(given[n : n + m]), list(given[n + m :])))),
-                [*zeros, *map(renamed, others)],
-                cotangents,
-            )
-            return list(found[:n])
-
-        with transposing(self.rule):
-            others = [*results, *arrays]
-            # Whether it is linear is tried where there are values, until it was once.
-            if not self.rule.linear and (constants := trace.keeping_graphs(lambda: _constants(others))):
-                check_transpose(
-                    self.rule,
-                    self.needed,
-                    _numpy(lambda moving: fun(moving, constants[:m], constants[m:])),
-                    _numpy(lambda cotangents: transposed(cotangents, constants)),
-                    points,
-                    cotangents,
-                    _probe,
-                    bool,
-                )
-            return transposed(cotangents, others)
-
-    def _guarded(self, arrays: list[mx.array], results: list[mx.array]) -> tuple[list[mx.array], list[mx.array]]:
-        """Return arrays and results for the rule, which nobody may differentiate if it is differentiated once."""
-        if not self.rule.once:
-            return arrays, results
-        return [_once(array, self.rule.once) for array in arrays], [_once(one, self.rule.once) for one in results]
-
-    def _tied(self, one: mx.array, arrays: list[mx.array], results: list[mx.array]) -> mx.array:
+    def _tied(self, one: mx.array, derivative: _Derivative) -> mx.array:
         """Return what a rule computed, of which a derivative comes by the guards although it may not use them."""
-        return _tied(one, [*arrays, *results]) if self.rule.once else one
+        return _tied(one, [*derivative.arrays, *derivative.results]) if self.rule.once else one
 
     def _vmap(self, arrays: Any, axes: Any) -> tuple[list[mx.array], list[int]]:
         given, places = _listed(arrays), _listed(axes)
         leading = [a if place is None else mx.moveaxis(a, place, 0) for a, place in zip(given, places, strict=True)]
         results, _ = custom_rule(_Rows(self.rule, [place is not None for place in places]), leading)  # type: ignore[arg-type]
         return results, [0] * len(results)
+
+
+class _Derivative(Derivative):
+    """The derivative of one call, of MLX's arrays."""
+
+    def like(self, value: Any, array: mx.array) -> mx.array:
+        """Return an array of the dtype; zeros for None."""
+        if value is None:
+            return mx.zeros_like(array)
+        return value.astype(array.dtype) if isinstance(value, mx.array) else mx.array(value, array.dtype)
+
+    def is_inexact(self, array: mx.array) -> bool:
+        """Return whether the dtype is."""
+        return is_inexact(array)
+
+    def transpose(
+        self, fun: Callable[[list[mx.array]], list[mx.array]], zeros: list[mx.array]
+    ) -> Callable[[list[mx.array]], list[mx.array]]:
+        """Call ``mx.vjp``, which conjugates.
+
+        What the function uses are arguments of it: after an inner derivative MLX forgets that what it closes over is
+        differentiated outside.
+        """
+        n, m = len(zeros), len(self.results)
+
+        def linear(*values: mx.array) -> list[mx.array]:
+            results, arrays = list(values[n : n + m]), list(values[n + m :])
+            other = _Derivative(self.rule, self.outline, self.needed, results, arrays)
+            # mx.vjp leaves results that are a bare stop_gradient out when it counts cotangents.
+            return list(map(renamed, getattr(other, fun.__name__)(list(values[:n]))))
+
+        def pull(cotangents: list[mx.array]) -> list[mx.array]:
+            values = [*zeros, *map(renamed, (*self.results, *self.arrays))]
+            return _conjugates(mx.vjp(linear, values, _conjugates(cotangents))[1][:n])
+
+        return pull
+
+    def in_numpy(self, array: mx.array) -> Any:
+        """Return the numbers."""
+        return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+
+    def concrete(self) -> Derivative | None:
+        """Return that of the values without graphs, where there are values."""
+        constants = trace.keeping_graphs(lambda: _constants([*self.results, *self.arrays]))
+        count = len(self.results)
+        if not constants:
+            return None
+        return _Derivative(self.rule, self.outline, self.needed, constants[:count], constants[count:])
 
 
 class _Rows:
@@ -223,8 +209,7 @@ class _Rows:
         mapped = [rows for rows, need in zip(self.mapped, needed, strict=True) if need]
 
         def run(rows: list[mx.array]) -> list[mx.array]:
-            of_row = [array for array, need in zip(rows[n + m :], needed, strict=True) if need]
-            return _as_like(self.rule.vjp(needed, rows[:n], rows[n : n + m], outline, rows[n + m :]), of_row)
+            return _Derivative(self.rule, outline, needed, rows[n : n + m], rows[n + m :]).backward(rows[:n])
 
         found = self._by_rows(run, [*cotangents, *results, *arrays], [True] * (n + m) + self.mapped)
         return [one if rows else one.sum(0) for one, rows in zip(found, mapped, strict=True)]
@@ -235,11 +220,7 @@ class _Rows:
         n, m = len(given), len(results)
 
         def run(rows: list[mx.array]) -> list[mx.array]:
-            moving = iter(rows[:n])
-            full = [next(moving) if one else None for one in there]
-            return _as_like(
-                self.rule.jvp(full, rows[n : n + m], outline, rows[n + m :]), rows[n : n + m][: outline.count]
-            )
+            return _Derivative(self.rule, outline, there, rows[n : n + m], rows[n + m :]).forward(rows[:n])
 
         mapped = [rows for rows, one in zip(self.mapped, there, strict=True) if one]
         return self._by_rows(run, [*given, *results, *arrays], mapped + [True] * m + self.mapped)
@@ -279,19 +260,6 @@ def _constants(arrays: list[mx.array]) -> list[mx.array]:
     return [mx.array(one.tolist(), one.dtype) for one in arrays] if trace.has_values(arrays) else []
 
 
-def _numpy(fun: Callable[[list[mx.array]], list[mx.array]]) -> Callable[[list[Any]], list[Any]]:
-    """Return a function of MLX's arrays as one of NumPy's."""
-    return lambda values: [
-        np.array(result.astype(mx.float32) if result.dtype == mx.bfloat16 else result)
-        for result in fun(list(map(mx.array, values)))
-    ]
-
-
-def _probe(like: mx.array, shift: float) -> Any:
-    """Return numbers in the shape of an array."""
-    return np.cos(np.arange(like.size, dtype=np.float32) + np.float32(shift)).reshape(like.shape)
-
-
 def _conjugates(arrays: list[mx.array]) -> list[mx.array]:
     return [mx.conjugate(array) if array.dtype == mx.complex64 else array for array in arrays]
 
@@ -299,14 +267,3 @@ def _conjugates(arrays: list[mx.array]) -> list[mx.array]:
 def _listed(values: Any) -> list[Any]:
     """Return what MLX gives one of as it is, and several as a tuple or list."""
     return list(values) if isinstance(values, (tuple, list)) else [values]
-
-
-def _as_like(found: Sequence[Any], likes: Sequence[mx.array]) -> list[mx.array]:
-    """Return gradients or tangents as arrays of the right dtypes; None is zeros."""
-    return [
-        mx.zeros_like(like) if one is None else _made(one, like.dtype) for one, like in zip(found, likes, strict=True)
-    ]
-
-
-def _made(value: Any, dtype: mx.Dtype) -> mx.array:
-    return value.astype(dtype) if isinstance(value, mx.array) else mx.array(value, dtype)

@@ -8,15 +8,13 @@ that operation by another, whose gradient is the natural one, so what is differe
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
 from adprotocol.errors import RuleError
-from adprotocol.extend import check_transpose, gradient_prevented, hidden_error, transposing
+from adprotocol.extend import Derivative, gradient_prevented
 from adprotocol_tensorflow import recording, stack, staging
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ class _Call:
         found, self.outline = self.rule.fun(arrays)
         results = [tf.convert_to_tensor(result) for result in found]
         if tf.executing_eagerly() and any(map(recording.eager, filter(_is_inexact, results))):
-            raise hidden_error(self.rule.name)
+            raise self.rule.hidden_error()
         return results
 
     def recorded(self) -> None:
@@ -98,22 +96,24 @@ class _Call:
         # For forward mode TensorFlow follows some values by a tape of its own, of which nobody knows.
         if not recording.OPEN.accumulators:
             self.needed = [need and recording.eager(a) for a, need in zip(self.arrays, self.needed, strict=True)]
-        moving = self._moving(self.arrays)
-        if moving:
+        inputs = self._inputs()
+        if inputs:
             # Without a rule for forward mode, TensorFlow transposes the other.
-            forward = (lambda *tangents: self._tangents(list(tangents))) if self.rule.has_jvp else None
-            if forward is None and any(forwardprop_util.pack_tangents(moving).indices):
-                self._check(self.results[: self.outline.count], moving)
-            record.record_operation("Rule", self.results[: self.outline.count], moving, self._backward, forward)
+            forward = (lambda *tangents: self._derivative().forward(tangents)) if self.rule.has_jvp else None
+            outputs = self.results[: self.outline.count]
+            if forward is None and any(forwardprop_util.pack_tangents(inputs).indices):
+                derivative = _Derivative(self.rule, self.outline, self.needed, self.results, self.arrays)
+                derivative.check_linear(derivative.backward, outputs, inputs)
+            record.record_operation("Rule", outputs, inputs, self._backward, forward)
 
     def traced(self) -> None:
         """Make an operation of the program with the gradient of the rule."""
         if not any(self.needed):
             self.results = self._run(self.arrays)
             return
-        moving = self._moving(self.arrays)
+        inputs = self._inputs()
         inside = recording.recorders_inside()
-        if inside.accumulators and any(inside.follow(moving)):
+        if inside.accumulators and any(inside.follow(inputs)):
             msg = (
                 f"the derivative rule of {self.rule.name} is needed in forward mode, by an accumulator opened in the "
                 "function that is being traced; open it around the traced function"
@@ -122,60 +122,71 @@ class _Call:
         refuse(self.rule.closed_over(), f"{self.rule.name} closes over what is differentiated; make it an argument")
 
         @tf.custom_gradient
-        def ruled(*moving: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-            given = iter(moving)
+        def ruled(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+            given = iter(inputs)
             filled = [next(given) if need else array for array, need in zip(self.arrays, self.needed, strict=True)]
             results = list(map(tf.identity, self._run(filled)))
             # Of two derivatives the outer one is that of what is outside of this function.
             return results, lambda *cotangents: self._backward(*cotangents[: self.outline.count])
 
-        self.results = list(ruled(*moving))
+        self.results = list(ruled(*inputs))
 
-    def _moving(self, arrays: Sequence[Any]) -> list[Any]:
-        return [array for array, need in zip(arrays, self.needed, strict=True) if need]
+    def _inputs(self) -> list[tf.Tensor]:
+        return [array for array, need in zip(self.arrays, self.needed, strict=True) if need]
+
+    def _derivative(self) -> _Derivative:
+        """Return the derivative, of what nobody may differentiate if the rule is differentiated once."""
+        arrays, results = self.arrays, self.results
+        if self.rule.once:
+            if tf.executing_eagerly():
+                refuse([*arrays, *results], self.rule.once)
+            guarded = _guard(self.rule.once)
+            arrays, results = list(map(guarded, arrays)), list(map(guarded, results))
+        return _Derivative(self.rule, self.outline, self.needed, results, arrays)
 
     def _backward(self, *cotangents: tf.Tensor | None) -> list[tf.Tensor]:
-        own = self.results[: self.outline.count]
-        given = [tf.zeros_like(result) if one is None else one for one, result in zip(cotangents, own, strict=True)]
-        if self.rule.has_vjp:
-            return list(map(_conjugate, self._by_vjp(list(map(_conjugate, given)))))
-        likes = self._moving(self.arrays)
-        if tf.executing_eagerly():
-            self._check(likes, own)
-        return _transposed(self._tangents, likes, given)
+        outputs = self.results[: self.outline.count]
+        given = [tf.zeros_like(result) if one is None else one for one, result in zip(cotangents, outputs, strict=True)]
+        # TensorFlow's cotangents of complex numbers are the conjugates of those of a rule.
+        return _conjugates(self._derivative().backward(_conjugates(given)))
 
-    def _by_vjp(self, cotangents: list[tf.Tensor]) -> list[tf.Tensor]:
-        arrays, results = self._once()
-        found = self.rule.vjp(self.needed, cotangents, results, self.outline, arrays)
-        return _as_like(found, self._moving(self.arrays))
 
-    def _check(self, points: list[tf.Tensor], targets: list[tf.Tensor]) -> None:
-        """Refuse a rule that is not linear in what flows, of which the other mode would follow."""
-        constant = copy.copy(self)
-        constant.arrays, constant.results = ([*map(tf.stop_gradient, own)] for own in (self.arrays, self.results))
-        fun = constant._by_vjp if self.rule.has_vjp else constant._tangents
-        with transposing(self.rule):
-            pull = _numpy(lambda cotangents: _transposed(fun, points, cotangents))
-            check_transpose(self.rule, self.needed, _numpy(fun), pull, points, targets, _probe, bool)
+class _Derivative(Derivative):
+    """The derivative of one call, of tensors."""
 
-    def _tangents(self, moving: list[tf.Tensor]) -> list[tf.Tensor]:
-        arrays, results = self._once()
-        given = iter(moving)
-        full = [
-            next(given) if need else tf.zeros_like(array) if _is_inexact(array) else None
-            for array, need in zip(self.arrays, self.needed, strict=True)
-        ]
-        found = self.rule.jvp(full, results, self.outline, arrays)
-        return _as_like(found, self.results[: self.outline.count])
+    def like(self, value: Any, array: tf.Tensor) -> tf.Tensor:
+        """Return a tensor of the dtype; zeros for None."""
+        return tf.zeros_like(array) if value is None else tf.cast(tf.convert_to_tensor(value), array.dtype)
 
-    def _once(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Return arrays and results for the rule, which nobody may differentiate if it is differentiated once."""
-        if not self.rule.once:
-            return self.arrays, self.results
-        if tf.executing_eagerly():
-            refuse([*self.arrays, *self.results], self.rule.once)
-        guarded = _guard(self.rule.once)
-        return list(map(guarded, self.arrays)), list(map(guarded, self.results))
+    def is_inexact(self, array: tf.Tensor) -> bool:
+        """Return whether the dtype is."""
+        return _is_inexact(array)
+
+    def transpose(
+        self, fun: Callable[[list[tf.Tensor]], list[tf.Tensor]], zeros: list[tf.Tensor]
+    ) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
+        """Watch the function on a tape, which conjugates."""
+        with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
+            tape.watch(zeros)
+            results = fun(zeros)
+
+        def pull(cotangents: list[tf.Tensor]) -> list[tf.Tensor]:
+            given = _conjugates(cotangents)
+            zero = tf.UnconnectedGradients.ZERO
+            return _conjugates(tape.gradient(results, zeros, output_gradients=given, unconnected_gradients=zero))
+
+        return pull
+
+    def in_numpy(self, array: tf.Tensor) -> Any:
+        """Return the numbers."""
+        return array.numpy()
+
+    def concrete(self) -> Derivative | None:
+        """Return that of the values alone; a traced function has none."""
+        if not tf.executing_eagerly():
+            return None
+        results, arrays = ([*map(tf.stop_gradient, values)] for values in (self.results, self.arrays))
+        return _Derivative(self.rule, self.outline, self.needed, results, arrays)
 
 
 def _guard(message: str) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -191,40 +202,9 @@ def _guard(message: str) -> Callable[[tf.Tensor], tf.Tensor]:
     return lambda tensor: identity(tensor) if _is_inexact(tensor) and not tf.executing_eagerly() else tensor
 
 
-def _transposed(
-    fun: Callable[[list[tf.Tensor]], list[tf.Tensor]], points: Sequence[tf.Tensor], cotangents: list[tf.Tensor]
-) -> list[tf.Tensor]:
-    """Return the transpose of a linear function of several tensors, applied to cotangents."""
-    zeros = [tf.zeros_like(point) for point in points]
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(zeros)
-        results = fun(zeros)
-    zero = tf.UnconnectedGradients.ZERO
-    return list(tape.gradient(results, zeros, output_gradients=cotangents, unconnected_gradients=zero))
-
-
-def _numpy(fun: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> Callable[[list[Any]], list[Any]]:
-    """Return a function of tensors as one of NumPy's arrays."""
-    return lambda values: [result.numpy() for result in fun(list(map(tf.convert_to_tensor, values)))]
-
-
-def _probe(like: tf.Tensor, shift: float) -> Any:
-    """Return numbers in the shape of a tensor."""
-    return np.cos(np.arange(np.prod(like.shape)) + shift).reshape(like.shape).astype(like.dtype.as_numpy_dtype)
-
-
-def _as_like(found: Sequence[Any], likes: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return gradients or tangents as tensors of the right dtypes; None is zeros."""
-    return [
-        tf.zeros_like(like) if one is None else tf.cast(tf.convert_to_tensor(one), like.dtype)
-        for one, like in zip(found, likes, strict=True)
-    ]
-
-
 def _is_inexact(tensor: tf.Tensor) -> bool:
     return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
-def _conjugate(tensor: tf.Tensor) -> tf.Tensor:
-    """Convert between TensorFlow's cotangents of complex numbers and those of a rule."""
-    return tf.math.conj(tensor) if tensor.dtype.is_complex else tensor
+def _conjugates(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    return [tf.math.conj(tensor) if tensor.dtype.is_complex else tensor for tensor in tensors]

@@ -1,0 +1,174 @@
+"""Outlines: the arguments of a call, and what its function returned, without their arrays."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN
+from adprotocol._dispatch.dtype import is_inexact
+from adprotocol._dispatch.table import lookup
+from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._trees.treespec import build, count_leaves
+from adprotocol._typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from adprotocol._trees.treespec import Treespec
+
+
+def without_labels(treespec: Treespec, leaves: Iterator[Any]) -> tuple[Treespec, Iterator[Any]]:
+    """Return a structure in which a label is a leaf, and its leaves, None for those labels."""
+    if treespec is None:
+        return None, iter((next(leaves),))
+    if treespec[0] is NonDifferentiable:
+        for _ in range(count_leaves(treespec)):
+            next(leaves)
+        return None, iter((None,))
+    children = [without_labels(child, leaves) for child in treespec[3]]
+    spec = (*treespec[:3], tuple([child for child, _ in children]))
+    return spec, itertools.chain.from_iterable(part for _, part in children)
+
+
+def labelled_leaves(treespec: Treespec, *, within: bool = False) -> list[bool]:
+    """Return for each leaf of a structure whether it is in a label."""
+    if treespec is None:
+        return [within]
+    inside = within or treespec[0] is NonDifferentiable
+    return [labelled for child in treespec[3] for labelled in labelled_leaves(child, within=inside)]
+
+
+def is_array(leaf: Any) -> bool:
+    """Return whether a leaf is an array of a framework."""
+    kind = lookup(type(leaf)).kind
+    return kind is ARRAY or kind is CONSTANT
+
+
+class Outline:
+    """A value without its arrays: its structure, its other leaves, and the places of the arrays among these.
+
+    What a function returned besides its arrays belongs to one call. A plugin keeps it with the results, and gives it
+    back to `DerivativeRule.vjp` and `DerivativeRule.jvp`. It holds no array of the framework.
+
+    Attributes:
+        count: how many of the results are differentiated: the inexact arrays that the function returned. Those after
+            them are arrays of integers, those in labels, and those among the residuals.
+        size: how many arrays there are.
+        objects: the types of residuals that may hold anything, as text; empty if there are none. Where a program is
+            staged or batched, the plugin refuses them, since they may hold its tracers.
+    """
+
+    __slots__ = ("_leaves", "_places", "_treespec", "count", "objects", "size", "spec")
+
+    def __init__(  # noqa: PLR0913
+        self,
+        treespec: Treespec = None,
+        leaves: Sequence[Any] = (None,),
+        places: Sequence[int] = (0,),
+        *,
+        count: int = 1,
+        objects: str = "",
+        has_residuals: bool = False,
+    ) -> None:
+        self._treespec = treespec
+        # The structure of the result, without the residuals.
+        self.spec: Treespec = treespec[3][0] if has_residuals else treespec
+        self._places = places
+        self._leaves = list(leaves)
+        for place in places:
+            self._leaves[place] = None
+        self.count: int = count
+        self.size: int = len(places)
+        self.objects: str = objects
+
+    def filled(self, arrays: Sequence[Any]) -> Any:
+        """Return the value with these arrays."""
+        return arrays[0] if self is ONE_ARRAY else build(self._treespec, iter(self.by_leaf(arrays, self._leaves)))
+
+    def by_leaf(self, values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        """Return `others`, one for each leaf, with the next of `values` in each place of an array."""
+        entries = list(others)
+        for place, value in zip(self._places, values, strict=False):
+            entries[place] = value
+        return entries
+
+    def of_arrays(self, entries: Sequence[Any]) -> list[Any]:
+        """Return those of one entry for each leaf that are in the places of arrays."""
+        return [entries[place] for place in self._places]
+
+    def of_outputs(self, values: Sequence[Any]) -> list[Any]:
+        """Return an entry for each leaf: of `values` for one that is differentiated, else None."""
+        return self.by_leaf(values[: self.count], [None] * len(self._leaves))
+
+    def cotangent(self, cotangents: Sequence[Any]) -> Any:
+        """Return the cotangents in the structure of the result, None for a label."""
+        if self is ONE_ARRAY:
+            return cotangents[0]
+        return build(*without_labels(self.spec, iter(self.of_outputs(cotangents))))
+
+
+# That of a function that returned one array, as most do.
+ONE_ARRAY = Outline()
+
+
+def outlined(leaves: Sequence[Any], treespec: Treespec) -> tuple[list[Any], Outline]:
+    """Return the arrays of a framework in a value, and its outline."""
+    places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
+    return [leaves[i] for i in places], Outline(treespec, leaves, places)
+
+
+class Arguments(Outline):
+    """The outline of the arguments of a call: its structure is a pair, those by position and those by keyword.
+
+    Its treespec is None in most calls, where there are arguments by position alone and all are leaves.
+    """
+
+    __slots__ = ("_is_fixed", "are_arrays", "specs")
+
+    def __init__(self, leaves: Sequence[Any], treespec: Treespec = None) -> None:
+        super().__init__(None, leaves, [i for i, leaf in enumerate(leaves) if is_array(leaf)])
+        self._treespec = treespec
+        self.are_arrays: bool = treespec is None and self.size == len(leaves)
+        # The structure of each positional argument.
+        self.specs: tuple[Treespec, ...] = (None,) * len(leaves) if treespec is None else treespec[3][0][3]
+        # Which leaves have no gradient: those in labels and in keyword arguments.
+        self._is_fixed = [labelled for spec in self.specs for labelled in labelled_leaves(spec)]
+        self._is_fixed += [True] * (len(leaves) - len(self._is_fixed))
+
+    def filled(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with these arrays."""
+        if self.are_arrays:
+            return tuple(arrays), {}
+        if self._treespec is None:
+            return tuple(self.by_leaf(arrays, self._leaves)), {}
+        return super().filled(arrays)  # type: ignore[no-any-return]
+
+    def read_by(self, reads: Callable[[int], bool]) -> tuple[bool, ...]:
+        """Return for each array whether its argument is read, of which a rule has the first in place 2."""
+        by_leaf = [reads(place) for place, spec in enumerate(self.specs, 2) for _ in range(count_leaves(spec))]
+        by_leaf += [True] * (len(self._leaves) - len(by_leaf))
+        return tuple(self.of_arrays(by_leaf))
+
+    def inputs(self, arrays: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
+        """Return for each leaf the array whose gradient is needed, or None."""
+        given = [array if need else None for array, need in zip(arrays, needed, strict=True)]
+        by_leaf = self.by_leaf(given, [None] * len(self._leaves))
+        return [None if fixed else array for array, fixed in zip(by_leaf, self._is_fixed, strict=True)]
+
+    def tangents(self, tangents: Sequence[Any]) -> Any:
+        """Return the tuple of the tangents of the positional arguments, in their structures."""
+        if self.are_arrays:
+            return tuple(tangents)
+        leaves = self.by_leaf(tangents, [_zero(leaf) for leaf in self._leaves])
+        return tuple(leaves) if self._treespec is None else build(*without_labels(self._treespec[3][0], iter(leaves)))
+
+
+def _zero(leaf: Any) -> Any:
+    """Return the tangent of a leaf that is no array of the framework: None, if it never has one."""
+    if type(leaf) is float or type(leaf) is complex:
+        return type(leaf)()
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is not None and lookup(type(leaf)).kind in (PLAIN, NUMPY) and is_inexact(dtype):
+        return sys.modules["numpy"].zeros_like(leaf)
+    return None
