@@ -20,3 +20,8 @@ from adprotocol.errors import ADProtocolError
 # Last, in this order: the bindings of the core enter the table, and Dynamo's marks are set on all of the above.
 from adprotocol._hooks import builtins as _builtins  # isort: skip
 from adprotocol import _dynamo  # isort: skip
+
+# `help`, the reference and pickles name each by the package that users import it from.
+for _each in [*globals().values()]:
+    if getattr(_each, "__module__", "").startswith("adprotocol._"):
+        _each.__module__ = "adprotocol"

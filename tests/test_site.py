@@ -1,5 +1,6 @@
 """The built site: what its search finds first, what its reference lists, and the README in a package index."""
 
+import html
 import importlib.util
 import json
 import re
@@ -112,6 +113,16 @@ def test_a_second_build_after_a_change_leaves_the_index_of_the_first(tmp_path):
     assert indices[1] == indices[0]
 
 
+def test_each_page_says_what_it_is_about_to_a_search_engine(site):
+    pages = [page for page in DOCS.glob("*.md") if page.stem != "index"]
+    found = {}
+    for page in pages:
+        text = (site / f"{page.stem}.html").read_text("utf-8")
+        found[page.stem] = re.findall(r'<meta name="description" content="([^"]+)"', text)
+    assert [name for name, texts in found.items() if len(texts) != 1 or not 40 < len(texts[0]) < 250] == []
+    assert len({texts[0] for texts in found.values()}) == len(pages)
+
+
 @pytest.fixture(scope="module")
 def description(wheel):
     """The README as a package index shows it."""
@@ -165,14 +176,14 @@ def test_the_picture_of_the_benchmarks_has_every_ratio_of_the_table(pictures):
     assert [ratio.group for ratio in pictures.found_ratios() if f"<!-- {ratio.group} -->" not in text] == []
 
 
-def test_the_figures_of_the_readme_are_those_of_the_table(pictures):
+def test_the_right_answers_on_the_page_are_those_of_the_table(pictures):
     rows = [row for row in pictures.table() if row[0].startswith("right answers in ")]
     tried = re.search(r"in (\d+) nestings", rows[0][0])[1]
     ours = [f"{row[1]} of {tried}" for row in rows]
     theirs = [f"{row[2].rpartition(': ')[2]} of {tried}" for row in rows]
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert f"| `within_gradient` | {ours[0]} | {ours[1]} |" in readme
-    assert f"`qml.math.in_backprop` | {theirs[0]} | {theirs[1]} |" in readme
+    page = (DOCS / "benchmarks.md").read_text("utf-8")
+    assert f"| `within_gradient` | {ours[0]} | {ours[1]} |" in page
+    assert f"| `qml.math.in_backprop` | {theirs[0]} | {theirs[1]} |" in page
 
 
 def test_the_reference_lists_public_names_only_and_those_for_users_apart(site):
@@ -185,6 +196,19 @@ def test_the_reference_lists_public_names_only_and_those_for_users_apart(site):
     assert len(names) == len(set(names))
     assert [name for name in names if any(part.startswith("_") for part in name.split("."))] == []
     assert [name for name in names if not _is_public(name)] == []
+
+
+def test_the_reference_has_the_types_that_a_checker_sees(site):
+    page = (site / "api.html").read_text("utf-8")
+    found = re.findall(r'<dt class="sig sig-object py"[^>]*>(.*?)</dt>', page, re.DOTALL)
+    shown = [" ".join(html.unescape(re.sub(r"<[^>]+>", "", each)).split()) for each in found]
+    functions = [each for each in shown if each.startswith("adprotocol.") and "(" in each]
+    assert {each.partition("(")[0].removeprefix("adprotocol.") for each in functions} > {"cond", "grad", "partition"}
+    assert [each for each in functions if "object" in each or "→" not in each] == []
+    assert [each for each in functions if each.endswith("→ Any¶")] == [
+        "adprotocol.trainable_mask(tree: Any, where: Any = None) → Any¶"
+    ]
+    assert "<em>" not in "".join(re.findall(r">Returns<.*?</dd>", page, re.DOTALL))
 
 
 def _is_public(name):

@@ -42,7 +42,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         *operands: arrays, containers of them, or anything else.
 
     Returns:
-        The result of the chosen branch: arrays, Python scalars, None, any structure
+        The result of the chosen branch, arrays, Python scalars, None, any structure
         of them. Where a branch is chosen later, what is not an array must be the
         same in both.
 

@@ -49,7 +49,7 @@ def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any]
         *operands: arrays, containers of them, or anything else, which comes as it is.
 
     Returns:
-        What the functions return: arrays and numbers that broadcast with the mask, or any one structure of these;
+        What the functions return, arrays and numbers that broadcast with the mask, or any one structure of these;
         what is not an array must be the same in both.
 
     Raises:

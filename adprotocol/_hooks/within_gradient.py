@@ -132,7 +132,7 @@ def explain(*values: Any) -> str:
         *values: as for `within_gradient`.
 
     Returns:
-        One line for each leaf: its type, its plugin, the answer and the reason.
+        One line for each leaf, with its type, its plugin, the answer and the reason.
 
     Raises:
         NoValuesError: without arguments.
