@@ -31,6 +31,7 @@ class AutogradHarness(Harness):
         "vmap": "autograd does not batch",
         "no_grad": "autograd has no switch for the recording of derivatives",
         **dict.fromkeys(("parameter", "parameter_grad", "assign", "set_flag"), "autograd has no parameters"),
+        **dict.fromkeys(("variable", "backward"), "autograd differentiates functions alone"),
         "module": "autograd has no modules",
         "evaluate": "autograd computes at once",
         "node": "autograd has no registry of containers",

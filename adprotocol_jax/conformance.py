@@ -28,6 +28,7 @@ class JaxHarness(Harness):
         **dict.fromkeys(
             ("parameter", "parameter_grad", "assign", "set_flag"), "JAX has no parameters; every leaf is an array"
         ),
+        **dict.fromkeys(("variable", "backward"), "JAX differentiates functions alone"),
         "module": "JAX has no modules; those of its libraries are pytrees",
         "evaluate": "JAX dispatches at once, and computes meanwhile",
     }

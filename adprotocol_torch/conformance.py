@@ -155,6 +155,14 @@ class TorchHarness(Harness):
         with fake_tensors() as mode:
             fun(*(mode.from_tensor(array) for array in arrays))
 
+    def variable(self, value: Any) -> Any:
+        """Return a leaf of the graph that is no parameter."""
+        return self.array(value).requires_grad_()
+
+    def backward(self, value: Any, cotangent: Any) -> None:
+        """Call ``backward``."""
+        value.backward(cotangent)
+
     def parameter(self, value: Any, *, trains: bool) -> Any:
         """Return a parameter of ``torch.nn``."""
         return torch.nn.Parameter(self.array(value), requires_grad=trains)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 import adprotocol
 from adprotocol._dispatch.registry import REGISTRY
 from adprotocol.conformance import nesting
+from adprotocol.conformance.harness import TRIED
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Checked:
     def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self.harness = harness
         self.variant: dict[str, Callable[..., Any]] = dict(variant or {})
+        # What the system was found to lack besides what the harness says.
+        self.lacking: set[str] = set()
         # Not empty if an answer stayed open. A list, which compilers of Python can follow.
         self.staged: list[str] = []
 
@@ -61,9 +64,12 @@ class Checked:
             msg = f"a harness has no {name!r}"
             raise AttributeError(msg) from None
 
-    def has(self, *capabilities: str) -> bool:
-        """Return whether the harness defines all of these capabilities."""
-        return all(self.harness.defines(capability) for capability in capabilities)
+    def has(self, *names: str) -> bool:
+        """Return whether the harness has all of these capabilities and nestings, such as "grad of grad"."""
+        every = {need for name in names for need in (name, *nesting.needs(name))}
+        absent = {*self.lacking, *(name for name in self.harness.absent if " of " in name)}
+        defined = all(self.harness.defines(name) for name in every - {*TRIED} if " of " not in name)
+        return defined and not any(nesting.contains(name, one) for name in every for one in absent)
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the native gradient of `fun`."""

@@ -90,7 +90,7 @@ class Harness:
         """
 
     def to_numpy(self, array: Any) -> Any:
-        """Return the values of an array as a NumPy array; no active transformation tracks it."""
+        """Return the values of an array as a NumPy array; no active transformation tracks it, but a variable may."""
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient of a scalar function with respect to its first argument, an array.
@@ -163,6 +163,15 @@ class Harness:
         matrices, concatenation, sorting, what makes complex numbers of real ones, and, which alone may be without a
         derivative, the place of the largest and what takes floats apart into bits. The suite asks about their results.
         """
+
+    def variable(self, value: Any) -> Any:
+        """Return an array that is tracked from now on, whoever asks for a derivative later.
+
+        Its attribute `grad` is None, or the sum of what `backward` has given to it. `value` is as for `array`.
+        """
+
+    def backward(self, value: Any, cotangent: Any) -> None:
+        """Pull a cotangent back from a value to the variables that it was computed from, in the system's own pass."""
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
         """Return a parameter of a model, which is one leaf wherever it stands; `trains` is its flag.

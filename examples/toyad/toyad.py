@@ -9,6 +9,7 @@ NumPy. That transformations nest in any order, and derivatives have any order, f
   says which levels are active, so nothing is left behind by an exception; a level that is over refuses its tracers.
 - While a function is traced to a program, operations on values of outer levels become part of the program as well, and
   those values its operands. Such a program, or one that has asked about such a value, is not used a second time.
+- A variable is followed from when it is made, by a level below all others; `backward` adds to its `grad`.
 - A parameter is looked up wherever it is read: a tape may watch it, and a program takes it as an operand at each call.
 """
 # For the reader's sake there are no types, and no docstrings of methods that the class explains.
@@ -28,13 +29,16 @@ import numpy as np
 __version__ = "0.1.0"
 
 LEVELS = itertools.count(1)
+# How many of `grad` and `jvp` may be inside of each other. With one, toyad is as most systems with a tape are.
+MOST = float("inf")
 
 
 class State(threading.local):
-    """What holds in one thread: programs being traced, parameters watched, and up to which level tapes are quiet."""
+    """What holds in one thread: programs traced, parameters watched, depth, and up to which level tapes are quiet."""
 
     stages = ()
     watched = ()
+    depth = 0
     quiet = 0
 
 
@@ -121,7 +125,7 @@ class Tape(Trace):
         self.records.append(([r.key for r in recorded], [o.key for o in operands], pull))
         return recorded
 
-    def backward(self, results, cotangents, roots):
+    def backward(self, results, cotangents, roots, records=None):
         """Return the cotangents of the roots."""
         found = {}
 
@@ -131,11 +135,42 @@ class Tape(Trace):
         for result, cotangent in zip(results, cotangents):
             if result.trace is self:
                 give(result.key, cotangent)
-        for outputs, inputs, pull in reversed(self.records):
+        for outputs, inputs, pull in reversed(self.records if records is None else records):
             if not found.keys().isdisjoint(outputs):
                 for key, cotangent in zip(inputs, pull(*[found.pop(key, None) for key in outputs])):
                     give(key, cotangent)
         return [found[root.key] if root.key in found else zeros(root) for root in roots]
+
+
+class Graph(Tape):
+    """The level of variables, below all others and always open: what leads to a value is kept by the value."""
+
+    def __init__(self):
+        self.level, self.open, self.keys = 0.5, True, itertools.count()
+
+    def root(self, value):
+        return Variable(self, value)
+
+    def record(self, results, operands, pull):
+        recorded = [Recorded(self, result) for result in results]
+        for one in recorded:
+            one.source = [r.key for r in recorded], operands, pull
+        return recorded
+
+    def add_gradients(self, value, cotangent):
+        """Add to the `grad` of each variable that leads to a value its cotangent."""
+        roots, records, left = {}, {}, [value]
+        while left:
+            one = left.pop()
+            if isinstance(one, Variable):
+                roots[one.key] = one
+            elif one.trace is self and one.source[0][0] not in records:
+                outputs, operands, pull = one.source
+                records[outputs[0]] = outputs, [operand.key for operand in operands], pull
+                left.extend(operands)
+        ordered = [records[key] for key in sorted(records)]
+        for root, grad in zip(roots.values(), self.backward([value], [cotangent], roots.values(), ordered)):
+            root.grad = grad if root.grad is None else root.grad + grad
 
 
 class Batch(Trace):
@@ -187,7 +222,7 @@ class Stage(Trace):
         return outputs if primitive.several else outputs[0]
 
 
-CONCRETE = Concrete()
+CONCRETE, GRAPH = Concrete(), Graph()
 
 
 # Values --------------------------------------------------------------------------------------------------------------
@@ -334,6 +369,12 @@ class Recorded(Tracer):
     def __init__(self, trace, below):
         super().__init__(trace, below)
         self.key = next(trace.keys)
+
+
+class Variable(Recorded):
+    """A value that is followed from now on, with the gradients that `backward` has added up, or None."""
+
+    grad = None
 
 
 class Batched(Tracer):
@@ -921,13 +962,35 @@ def _root(leaf):
     return leaf
 
 
+@contextmanager
+def deeper():
+    """Count a transformation that is inside of others, and refuse one too many."""
+    if STATE.depth >= MOST:
+        raise TypeError(f"toyad has {MOST} level of derivatives here; no grad or jvp may be inside of another")
+    STATE.depth += 1
+    try:
+        yield
+    finally:
+        STATE.depth -= 1
+
+
+def variable(value):
+    """Return a copy of an array that is followed from now on."""
+    return GRAPH.root(_root(array(value)))
+
+
+def backward(value, cotangent):
+    """Add to the `grad` of the variables that lead to a value: the cotangent times their derivatives."""
+    GRAPH.add_gradients(value, lift(cotangent))
+
+
 def jvp(fun, primal, tangent):
     """Return the value of a function, and its derivative in the direction of a tangent: forward mode."""
     leaves, structure = flatten(primal)
     tangents, other = flatten(tangent)
     if structure != other:
         raise TypeError(f"a tangent has the structure of the primal, {structure}; it was given with {other}")
-    with Forward() as trace:
+    with deeper(), Forward() as trace:
         roots = [trace.root(_root(leaf), lift(t) * 1.0) for leaf, t in zip(leaves, tangents)]
         result = tree_map(lift, fun(unflatten(structure, roots)))
     return tree_map(trace.lower, result), tree_map(trace.tangent, result)
@@ -935,7 +998,7 @@ def jvp(fun, primal, tangent):
 
 def gradients(fun, leaves):
     """Return value, auxiliary output and the gradient for each leaf of ``fun(leaves)``: reverse mode."""
-    with Tape() as trace:
+    with deeper(), Tape() as trace:
         roots = [trace.root(_root(leaf)) for leaf in leaves]
         value, aux = fun(list(roots))
         value = lift(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import toyad
@@ -38,7 +38,7 @@ class ToyHarness(Harness):
 
     def to_numpy(self, array: Any) -> np.ndarray:
         """Return a NumPy array."""
-        return np.asarray(array)
+        return np.asarray(toyad.GRAPH.lower(array) if isinstance(array, toyad.Value) else array)
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient."""
@@ -126,6 +126,14 @@ class ToyHarness(Harness):
             setattr(made, name, part)
         return made
 
+    def variable(self, value: Any) -> toyad.Variable:
+        """Return a variable."""
+        return toyad.variable(value)
+
+    def backward(self, value: Any, cotangent: Any) -> None:
+        """Add to the gradients of the variables."""
+        toyad.backward(value, cotangent)
+
     def sum(self, array: Any) -> Any:
         """Add up the elements."""
         return toyad.sum(array)
@@ -171,3 +179,26 @@ class ToyHarness(Harness):
     def devices(self) -> Sequence[str]:
         """Name the devices; that of an array is a note, no more."""
         return ("cpu", "fpga")
+
+
+_NO_SUCH = (
+    *("jvp", "jit", "compile", "vmap", "checkpoint", "scan", "while_loop", "no_grad", "custom_rule", "counter"),
+    *("abstract", "parameter", "parameter_grad", "assign", "set_flag", "module", "evaluate", "node"),
+)
+
+
+class OneLevel(ToyHarness):
+    """Describe toyad as a system of one level of reverse mode, as most are, and nothing else."""
+
+    absent: ClassVar[Mapping[str, str]] = {
+        "grad of grad": "one level",
+        **dict.fromkeys(_NO_SUCH, "one level of reverse mode, and nothing else"),
+    }
+
+    def __init__(self, device: str | None = None) -> None:
+        super().__init__(device)
+        toyad.MOST = 1
+
+
+for _name in _NO_SUCH:
+    setattr(OneLevel, _name, None)

@@ -693,3 +693,108 @@ def registered_by_constructor():
         library.register(cls, flatten, rebuild if dataclasses.is_dataclass(cls) else unflatten)
 
     return {"tree_library": lambda: hookspecs.TreeLibrary(library.node, register)}
+
+
+# Variables, and what a backward pass leaves
+
+
+@mutant("within_gradient")
+def answers_end_with_the_first_gradient():
+    """A variable that has a gradient is taken for one that nobody differentiates."""
+    return {"within_gradient": lambda value: right.within_gradient(value) if value_grad(value) is None else False}
+
+
+def value_grad(value):
+    return getattr(value, "grad", None)
+
+
+def forgetting(hook):
+    """Return a hook that drops the gradient of what it is given."""
+
+    @functools.wraps(getattr(right, hook))
+    def forget(*given):
+        for value in extend.tree_leaves(given):
+            if isinstance(value, toyad.Variable):
+                value.grad = None
+        return getattr(right, hook)(*given)
+
+    return {hook: forget}
+
+
+@mutant("non_differentiable")
+def constants_drop_gradients():
+    """A constant of a variable takes its gradient away."""
+    return forgetting("non_differentiable")
+
+
+@mutant("trainable")
+def selection_drops_gradients():
+    """A variable that is asked whether it trains has no gradient any more."""
+    return forgetting("trainable")
+
+
+@mutant("cond")
+def branches_drop_gradients():
+    """An operand of a branch has no gradient any more."""
+    return forgetting("cond")
+
+
+@mutant("custom_derivative")
+def rules_drop_gradients():
+    """An argument of a function with a rule has no gradient any more."""
+    return rules(lambda rule, arrays, run: (forgetting("explain")["explain"](arrays[0]), run())[1])
+
+
+@mutant("value_and_grad")
+def gradients_fill_variables():
+    """A variable that the function closes over gets the gradient of the call."""
+    return after(lambda value, aux, slopes: (toyad.backward(value, 1.0), (value, aux, slopes))[1])
+
+
+@mutant("value_and_grad")
+def results_are_variables():
+    """What a call returns is tracked, whether or not what it is made of is."""
+
+    def tracked(value):
+        return value if right.within_gradient(value) is not False else toyad.GRAPH.root(value)
+
+    return after(lambda value, aux, slopes: (tracked(value), floats(tracked, aux), list(map(tracked, slopes))))
+
+
+@mutant("value_and_grad")
+def the_switch_is_turned_on():
+    """A call records under the switch, also what it does not differentiate."""
+
+    def value_and_grad(fun, leaves):
+        with mock.patch.object(toyad.STATE, "quiet", 0):
+            return right.value_and_grad(fun, leaves)
+
+    return {"value_and_grad": value_and_grad}
+
+
+@mutant("value_and_grad")
+def values_have_the_double_derivative():
+    """The derivative of value and auxiliary output by what is not selected is doubled."""
+    return outside(toyad.Custom(lambda v: v, lambda _, t: t * 2.0))
+
+
+@mutant("custom_derivative")
+def rules_run_twice():
+    """A rule runs twice for one pass."""
+    vjp = DerivativeRule.vjp
+    return {"adprotocol._rules.rule.DerivativeRule.vjp": lambda *args: (vjp(*args), vjp(*args))[1]}
+
+
+@mutant("custom_derivative")
+def errors_in_rules_leave_recording_off():
+    """Behind an error in a rule nothing is recorded."""
+    vjp = DerivativeRule.vjp
+
+    def fails(*args):
+        try:
+            return vjp(*args)
+        except Exception:
+            toyad.STATE.quiet = next(toyad.LEVELS)
+            raise
+
+    return {"adprotocol._rules.rule.DerivativeRule.vjp": fails}

@@ -11,6 +11,9 @@ import toyad
 import toyad_harness
 
 from adprotocol.conformance import Absent, all_scenarios, checked
+from adprotocol.conformance._run import backend as backends
+from adprotocol.conformance._run.result import PASS
+from adprotocol.conformance._run.run import Run
 
 # Scenarios that none of these mutants makes fail: why, and which random mutant of the library does (`make mutate`).
 _DEAD = "a change by the question is dead code there; fails where JAX's `ask` takes what is staged for a bool"
@@ -32,18 +35,29 @@ UNMOVED = {
 HANGS = {"the-other-branch"}
 
 
+# Mutants that no scenario for a system of one level can notice, and why.
+BEYOND_ONE_LEVEL = {
+    "forward-mode-transposes-the-vjp": "it has no forward mode",
+    "host-functions-refuse-parameters": "it has no parameters",
+    "recording-is-always-off": "it has no leaf with an identity, which alone would be frozen",
+    "the-switch-is-turned-on": "it has no switch",
+}
+
+
 @contextlib.contextmanager
-def harness():
+def harness(base=toyad_harness.ToyHarness):
     """Give a harness whose container class no plugin has seen before: adprotocol registers a class once."""
 
     class Bag(toyad_harness.Bag):
         """A container of this harness."""
 
-    class Harness(toyad_harness.ToyHarness):
-        """The harness of toyad, with that container."""
+    class Harness(base):
+        """The harness of toyad, with that container if it has one."""
 
-        def node(self, children):
-            return Bag(children)
+        if base.node is not None:
+
+            def node(self, children):
+                return Bag(children)
 
     toyad.CONTAINERS[Bag] = (lambda bag: (bag.children, None), lambda _, children: Bag(children))
     try:
@@ -68,10 +82,15 @@ def fails(scenario, h, patience):
     return thread.is_alive() or (bool(errors) and not isinstance(errors[0], Absent))
 
 
-def failures(name, scenarios):
+def failures(name, scenarios, base=toyad_harness.ToyHarness):
     """Return the ids of the scenarios that fail for a mutant, or for None, the plugin as it should be."""
     patience = 4.0 if name in HANGS else 600.0
-    with harness() as h, warnings.catch_warnings(), mock.patch.object(threading, "excepthook"), mutants.active(name):
+    with (
+        harness(base) as h,
+        warnings.catch_warnings(),
+        mock.patch.object(threading, "excepthook"),
+        mutants.active(name),
+    ):
         warnings.simplefilter("ignore")
         return {scenario.id for scenario in scenarios if fails(scenario, checked(h), patience)}
 
@@ -90,3 +109,16 @@ def test_every_scenario_notices_a_mutant_that_breaks_its_hook_and_every_mutant_i
     assert unnoticed == []
     assert {one.id for one in unmoved} == set(UNMOVED)
     assert failures(None, list(all_scenarios().values())[::10]) == set()
+
+
+@pytest.mark.slow
+def test_every_mutant_is_noticed_on_a_system_of_one_level(monkeypatch):
+    monkeypatch.setattr(toyad, "MOST", 1)
+    with mutants.active():
+        run = Run(backends.around(toyad_harness.OneLevel))
+        asked = [case.scenario for case in run.cases if run.result(case).outcome == PASS]
+    unnoticed = set()
+    for name, hooks in mutants.BREAKS.items():
+        found = failures(name, [one for one in asked if one.hook in hooks], toyad_harness.OneLevel)
+        unnoticed |= set() if found else {name}
+    assert unnoticed == set(BEYOND_ONE_LEVEL)

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+import toyad
 from ad_backends import WITH_RULES
+from small import toy
+from toyad_harness import OneLevel
 
 from adprotocol import NonDifferentiable, custom_derivative, host_function, non_differentiable
 from adprotocol.conformance import WrongAnswer, check_rule
@@ -151,6 +154,20 @@ def test_the_framework_is_that_of_the_arguments():
 
     assert check_rule(product(right_vjp), jnp.asarray(X), jnp.asarray(Y)).backend == "jax"
     assert check_rule(product(right_vjp), X, Y).backend == "autograd"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_system_of_one_level_is_asked_for_no_second_derivative(declared, monkeypatch):
+    class Undeclared(OneLevel):
+        absent = {}  # noqa: RUF012  (the system is tried)
+
+    monkeypatch.setattr(toyad, "MOST", 1)
+    with toy() as plugin:
+        plugin.hooks = plugin.hooks | {"harness": lambda _: (OneLevel if declared else Undeclared)()}
+        report = check_rule(product(right_vjp), X, Y, backend="toyad")
+        assert {finding.how for finding in report.findings} == {"reverse mode"}
+        with pytest.raises(WrongAnswer, match="argument 0, reverse mode: gives"):
+            check_rule(product(lambda ct, r, x, y: (ct * x * y, ct * x * x)), X, Y, backend="toyad")
 
 
 def test_only_functions_with_rules_are_checked():

@@ -92,6 +92,13 @@ def _counter(h: Any, x: Any) -> Any:
     return value, h.grad(lambda x: identity(x) * x)(x), count() > before
 
 
+def _backward(h: Any, _: Any) -> Any:
+    v = h.variable(3.0)
+    before = v.grad
+    h.backward(2.0 * v * v, h.array(0.5))
+    return before is None, h.array(1.0) * v.grad, h.backward(v * v, h.array(1.0)) or 1.0 * v.grad
+
+
 def _abstract(h: Any, x: Any) -> bool:
     ran: list[Any] = []
     h.abstract(lambda x: ran.append(x) or x * x, x)  # type: ignore[func-returns-value]
@@ -206,6 +213,13 @@ PROBES: dict[str, dict[str, tuple[Callable[[Any, Any], Any], Any]]] = {
         ),
     },
     "operations": {"the list of operations() whose result is neither real nor complex": (_operations, "")},
+    "variable": {"2 * variable(3.0)": (lambda h, _: 2.0 * h.variable(3.0), 6.0)},
+    "backward": {
+        "backward of 2 v v at 3 with the cotangent 0.5: whether `grad` was None, `grad`, and it behind that of v v": (
+            _backward,
+            (True, 6.0, 12.0),
+        ),
+    },
     "parameter": {
         "whether parameter(2.0, trains=True) is a new parameter each time": (
             lambda h, _: h.parameter(2.0, trains=True) is not h.parameter(2.0, trains=True),

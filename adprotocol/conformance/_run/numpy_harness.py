@@ -11,7 +11,18 @@ from adprotocol.conformance.harness import Harness
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_DERIVATIVES = ("grad", "value_and_grad", "jvp", "stop_gradient", "no_grad", "custom_rule", "counter", "checkpoint")
+_DERIVATIVES = (
+    "grad",
+    "value_and_grad",
+    "jvp",
+    "stop_gradient",
+    "no_grad",
+    "custom_rule",
+    "counter",
+    "checkpoint",
+    "variable",
+    "backward",
+)
 
 
 class NumpyHarness(Harness):

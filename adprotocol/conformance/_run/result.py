@@ -219,7 +219,7 @@ class Report:
         kept["keywords"] = tuple(kept["keywords"])
         kept["results"] = tuple(map(Result.from_data, kept["results"]))
         kept["divergences"] = tuple(
-            Divergence(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+            Divergence(**{**entry, **{key: tuple(entry.get(key, ())) for key in ("scenarios", "errors")}})
             for entry in kept["divergences"]
         )
         kept["problems"] = tuple(Problem(**problem) for problem in kept["problems"])

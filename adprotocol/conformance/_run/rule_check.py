@@ -17,15 +17,15 @@ from adprotocol._gradients import framework
 from adprotocol._rules.custom_derivative import CustomDerivative, custom_derivative
 from adprotocol._trees.traversal import sole_framework, tree_flatten, tree_leaves, tree_unflatten
 from adprotocol._trees.treespec import paths
+from adprotocol.conformance import nesting
 from adprotocol.conformance._run import backend as backends
-from adprotocol.conformance.checks import WrongAnswer
+from adprotocol.conformance._run.run import Run
+from adprotocol.conformance.checks import Absent, Checked, WrongAnswer
 from adprotocol.errors import GradientPreventedError, RuleError
 from adprotocol.messages import kind_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from adprotocol.conformance.harness import Harness
 
 
 class Finding(NamedTuple):
@@ -106,7 +106,7 @@ def check_rule(  # noqa: PLR0913
         msg = f"check_rule was given {kind_of(fun)}; give a function that custom_derivative made"
         raise RuleError(msg)
     found = backend or sole_framework(args, BINDINGS.PLAIN).framework or framework.default()
-    check = _Check(fun, args, static or {}, backends.find(found).harness, seed, tolerance)
+    check = _Check(fun, args, static or {}, Run(backends.find(found)), seed, tolerance)
     if not check.moving:
         msg = (
             "check_rule was given no array of floating-point or complex numbers among the arguments, so that there is "
@@ -137,11 +137,12 @@ class _Check:
     """The function along a line through its arguments: ``weights . fun(args + s * directions)``, for a number s."""
 
     def __init__(  # noqa: PLR0913, PLR0917
-        self, fun: Any, args: tuple[Any, ...], static: dict[str, Any], h: Harness, seed: int, tolerance: float | None
+        self, fun: Any, args: tuple[Any, ...], static: dict[str, Any], run: Run, seed: int, tolerance: float | None
     ) -> None:
         import numpy as np
 
-        self.fun, self.args, self.static, self.h = fun, args, static, h
+        h = run.harness
+        self.fun, self.args, self.static, self.run, self.h = fun, args, static, run, h
         self.random: Any = np.random.default_rng(seed)
         self.zero = h.array(0.0)
         given, self.treespec = tree_flatten(args)
@@ -196,57 +197,57 @@ class _Check:
         def f(s: Any) -> Any:
             return self.value(moved, s)
 
-        def forward(fun: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda s: h.jvp(fun, s, h.array(1.0))[1]
-
-        by_jvp = h.defines("jvp") and not self.fun.reverse_only
-        modes = {"reverse mode": h.grad} | ({"forward mode": forward} if by_jvp else {})
-        staged = {name: getattr(h, name) for name in ("jit", "compile", "checkpoint") if h.defines(name)}
+        modes = {"reverse mode": "grad"} | ({} if self.fun.reverse_only else {"forward mode": "jvp"})
+        staged = ("jit", "compile", "checkpoint")
         first = self._differences(f) if finite_differences else self._number(h.grad(f)(self.zero))
         # A derivative counts as zero below this size, that of the function where its values are small.
         size = min(1.0, max(abs(first), abs(self._number(f(self.zero))), 1e-3 if self.single else 1e-6))
         relative = self.tolerance or (5e-3 if self.single else 1e-5)
         findings: list[Finding] = []
 
-        def compare(nests: dict[str, tuple[Any, ...]], due: float | None, allowed: float) -> bool:
-            """Compare `f` under transformations, the outermost first, at zero; return whether all has agreed."""
+        def compare(nests: dict[str, str], due: float | None, allowed: float, at: float = 0.0) -> bool:
+            """Compare `f` under the nestings that the system has, at a point; return whether all has agreed."""
             for how, transforms in nests.items():
-                fun = f
-                for transform in reversed(transforms):
-                    fun = transform(fun)
-                findings.append(Finding(what, how, *self._verdict(how, fun, due, allowed)))
+                if Checked(h).has(transforms) and (verdict := self._verdict(transforms, f, at, due, allowed)):
+                    findings.append(Finding(what, how, *verdict))
             return all(finding.agrees for finding in findings)
 
         allowed = relative * max(size, abs(first))
-        if not compare({how: (mode,) for how, mode in modes.items()}, first, allowed):
+        if not compare(modes, first, allowed):
             return findings
-        nests = {f"{name}, reverse mode": (h.grad, stage) for name, stage in staged.items()}
-        nests |= {f"reverse mode, {name}": (stage, h.grad) for name, stage in staged.items() if name != "checkpoint"}
+        row = 0.2  # and twice that; two rows of zero show nothing
+        nests = {f"{name}, reverse mode": f"grad of {name}" for name in staged}
+        nests |= {f"reverse mode, {name}": f"{name} of grad" for name in staged if name != "checkpoint"}
         if not compare(nests, first, allowed):
             return findings
-        if h.defines("vmap"):
-            rows = h.array([0.0, 0.2])
-            loop = sum(self._number(h.grad(f)(row)) for row in (rows[0], rows[1]))
-            batched = {"vmap of reverse mode": (lambda fun: lambda _: h.sum(h.vmap(fun)(rows)), h.grad)}
-            compare(batched, loop, relative * max(size, abs(loop)))
+        loop = (
+            sum(self._number(h.grad(f)(h.array(row * scale))) for scale in nesting.BATCH) if h.defines("vmap") else 0.0
+        )
+        compare({"vmap of reverse mode": "vmap of grad"}, loop, relative * max(size, abs(loop)), row)
         # A rule that is differentiated once has to refuse a second derivative.
         second = None if self.fun.once() else self._differences(h.grad(f))
         allowed = (self.tolerance or (3e-2 if self.single else 1e-5)) * max(size, abs(second or 0.0))
-        compare(
-            {f"{outer} of {inner}": (modes[outer], modes[inner]) for outer in modes for inner in modes}, second, allowed
-        )
+        nests = {f"{outer} of {inner}": f"{modes[outer]} of {modes[inner]}" for outer in modes for inner in modes}
+        compare(nests, second, allowed)
         return findings
 
-    def _verdict(self, how: str, fun: Callable[..., Any], due: float | None, allowed: float) -> tuple[str, bool]:
-        """Return what a derivative gives beside what is due, a number or (None) a refusal, and whether it agrees."""
+    def _verdict(
+        self, transforms: str, f: Callable[..., Any], at: float, due: float | None, allowed: float
+    ) -> tuple[str, bool] | None:
+        """Return what a derivative gives beside what is due, a number or (None) a refusal, and whether it agrees.
+
+        None if the system itself refuses the nesting.
+        """
         try:
-            got = self._number(fun(self.zero))
+            got = self._number(nesting.apply(self.h, transforms, f)(self.h.array(at)))
         # The author's rule, or the framework, may raise anything.
         except Exception as error:  # noqa: BLE001
             if due is None and isinstance(error, (GradientPreventedError, RuleError)):
                 return "refused, as a rule that is differentiated once has to", True
+            if isinstance(self.run.native(transforms), Absent):
+                return None
             # A rule that cannot be differentiated has no transpose.
-            transposed = how == "forward mode" and isinstance(error, GradientPreventedError) and self.fun.once() != ""
+            transposed = transforms == "jvp" and isinstance(error, GradientPreventedError) and self.fun.once() != ""
             return f"raises {one_line(error)}", transposed
         if due is None:
             return f"gives {got:.8g}, and an error is due", False

@@ -193,6 +193,7 @@ class Run:
         if missing := self._missing(case):
             return made(**missing)
         h = Checked(self.harness, self.functions(case.variant))
+        h.lacking.update(name for name in TRIED if self.state(name) != THERE)
         sound = [name for name in _CANARIES if self.state(name) == THERE]
         begin = time.perf_counter()
         try:

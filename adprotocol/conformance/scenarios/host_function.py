@@ -159,8 +159,9 @@ def as_a_rule(h: Checked, transforms: str) -> None:
     """
     f = ruled(h, lambda x: x * x, hosted(h, lambda ct, _, x: (7.0 * ct * x + 0.0 * _squares(x),)))
     compare(h, transforms, f, lambda x: [x**2, 7 * x])
-    with h.raises(GradientPreventedError, words=["host function"]):
-        h.nest(f"grad of {transforms}", f)(h.array(2.5))
+    if h.has(f"grad of {transforms}"):
+        with h.raises(GradientPreventedError, words=["host function"]):
+            h.nest(f"grad of {transforms}", f)(h.array(2.5))
 
 
 @scenario(transform=("grad", "jvp"), source=_RULES)
@@ -172,8 +173,9 @@ def in_a_rule(h: Checked, transforms: str) -> None:
     g = hosted(h, _squares, lambda x: x)
     f = ruled(h, lambda x: x * x, lambda ct, _, x: (7.0 * ct * g(x),))
     compare(h, transforms, f, lambda x: [x**2, 7 * x**2])
-    with h.raises(GradientPreventedError, words=["host function"]):
-        h.nest(f"{transforms} of {transforms}", f)(h.array(2.5))
+    if h.has(f"{transforms} of {transforms}", "grad of grad"):
+        with h.raises(GradientPreventedError, words=["host function"]):
+            h.nest(f"{transforms} of {transforms}", f)(h.array(2.5))
 
 
 @scenario(rule="H1")

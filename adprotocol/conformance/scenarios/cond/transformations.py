@@ -249,7 +249,8 @@ def twice_in_a_branch(h: Checked) -> None:
         found = h.grad(total)(v)
         return found[0] + found[1] + found[2] + found[3]
 
-    h.assert_equal(h.grad(slopes)(v), [0.0, 0.0, 2.0, 20.0], "the second derivatives")
+    if h.has("grad of grad"):
+        h.assert_equal(h.grad(slopes)(v), [0.0, 0.0, 2.0, 20.0], "the second derivatives")
 
 
 @scenario(rule="C3", transform="vmap", varies=True)
@@ -290,7 +291,8 @@ def gradient_of_rows(h: Checked) -> None:
     """
     v = h.array([2.0, -2.0, 3.0])
     h.assert_equal(h.vmap(h.grad(piecewise))(v), [12.0, 5.0, 27.0], "the gradients")
-    h.assert_equal(h.vmap(h.grad(h.grad(piecewise)))(v), [12.0, 0.0, 18.0], "the second derivatives")
+    if h.has("grad of grad"):
+        h.assert_equal(h.vmap(h.grad(h.grad(piecewise)))(v), [12.0, 0.0, 18.0], "the second derivatives")
 
     def root(x: Any) -> Any:
         return adprotocol.cond(x > 0.0, functools.partial(pow, x, 0.5), lambda: 5.0 * x)

@@ -221,7 +221,8 @@ def constant_closed_over(h: Checked, way: str) -> None:
 
     x = h.array(2.0)
     h.assert_value_and_grad(f, (x,), 4.0, 2.0)
-    h.assert_equal(h.grad(h.grad(f))(x), 0.0, "the second derivative")
+    if h.has("grad of grad"):
+        h.assert_equal(h.grad(h.grad(f))(x), 0.0, "the second derivative")
 
 
 @scenario(rule="W9", source=_PERTURBATION)

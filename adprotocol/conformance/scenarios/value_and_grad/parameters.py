@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.value_and_grad.nested import loss
 from adprotocol.conformance.scenarios.within_gradient.modes import switched_parameter
@@ -168,7 +169,7 @@ def native_around_parameters(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(lambda: run(model)[0], model["b"]), 24.0, "of the value by the frozen parameter")
 
 
-@scenario(rule="T14", needs=("grad", "parameter", "parameter_grad"))
+@scenario(rule="T14", needs=("grad", "parameter", "parameter_grad", HIGHER_ORDER))
 def parameter_in_another_argument(h: Checked) -> None:
     """Where the system records, a parameter in another argument is followed by a derivative around the call.
 
@@ -236,7 +237,7 @@ def answers_under_the_switch(h: Checked) -> None:
 
 @scenario(
     rule="T5",
-    needs=("grad", "parameter", "parameter_grad", "no_grad"),
+    needs=("grad", "parameter", "parameter_grad", "no_grad", HIGHER_ORDER),
     source="functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179",
 )
 def switch_stays_off(h: Checked) -> None:
@@ -265,7 +266,7 @@ def switch_stays_off(h: Checked) -> None:
 
 @scenario(
     rule="T5",
-    needs=("grad", "parameter", "parameter_grad", "no_grad"),
+    needs=("grad", "parameter", "parameter_grad", "no_grad", HIGHER_ORDER),
     source="functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179",
 )
 def step_under_the_switch(h: Checked) -> None:

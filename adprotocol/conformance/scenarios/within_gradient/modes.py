@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import SHOULD, WAYS, defaults
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
 from adprotocol.messages import one_line
@@ -384,7 +385,7 @@ def results_under_the_switch(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(f, p), 111.0, "the gradient, whose digits are the answers,")
 
 
-@scenario(needs=("grad", "parameter", "no_grad"))
+@scenario(needs=("grad", "parameter", "no_grad", HIGHER_ORDER))
 def parameter_of_no_gradient(h: Checked) -> None:
     """A switch under two gradients, neither in the parameter, leaves it untracked.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.programs import in_both_orders
 from adprotocol.conformance.scenarios.within_gradient.functions import Module
@@ -71,7 +72,7 @@ def value_beside_its_gradient(h: Checked) -> None:
     h.assert_equal(values[0] + gradient, 9.0)
 
 
-@scenario(rule="W1", needs=("grad", *NEEDS))
+@scenario(rule="W1", needs=("grad", *NEEDS, HIGHER_ORDER))
 def parameter_under_two_gradients(h: Checked) -> None:
     """A parameter is tracked by an outer gradient inside of one that is of something else.
 

@@ -1,0 +1,190 @@
+"""Variables, which the system tracks from when they are made, and its own backward pass, behind every hook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import defaults, scenario
+from adprotocol.conformance.scenarios.rules import noted, ruled, square
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
+NEEDS = ("variable", "backward")
+_LEAVES = "PyTorch: leaves and their gradients: https://docs.pytorch.org/docs/stable/notes/autograd.html"
+_SWITCH = "PyTorch: no_grad and leaves: https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"
+
+within: Decorator = defaults("within_gradient", rule="W1", needs=NEEDS, source=_LEAVES)
+gradients: Decorator = defaults("value_and_grad", rule="T9", needs=("grad", *NEEDS), source=_LEAVES)
+branches: Decorator = defaults("cond", rule="C4", needs=NEEDS, source=_LEAVES)
+rules: Decorator = defaults("custom_derivative", rule="D6", needs=NEEDS, source=_LEAVES)
+
+
+@within()
+def variable_in_training(h: Checked) -> None:
+    """A variable is tracked before and behind each backward pass, which leaves a gradient in it.
+
+    Expect 3 v v at 3 with the cotangent 1/2: 9 is added to its gradient in each of three passes.
+    """
+    v = h.variable(3.0)
+    for step in (1.0, 2.0, 3.0):
+        h.assert_equal(h.digit(v), 1.0, f"the answer for the variable in pass {step:g}")
+        h.assert_equal(h.digit(adprotocol.non_differentiable(v)), 0.0, f"the answer for its constant in pass {step:g}")
+        h.backward(h.probe(v) * v, h.array(0.5))
+        h.assert_equal(v.grad, 9.0 * step, f"the gradient behind pass {step:g}")
+
+
+def _in_a_gradient(h: Checked, v: Any) -> Any:
+    of_other = adprotocol.grad(lambda x: x * v * v, backend=h.name)(h.array(2.0))
+    return of_other, adprotocol.value_and_grad(lambda m: m["v"] * m["v"], backend=h.name)({"v": v})
+
+
+def _with_a_rule(h: Checked, v: Any) -> Any:
+    return ruled(h, square, lambda ct, _, x: (7.0 * ct * x,))(v)
+
+
+# For each hook its rule, and calls about a variable.
+_CALLS: dict[str, tuple[str, Callable[[Checked, Any], Any]]] = {
+    "within_gradient": ("W7", lambda h, v: (h.query(v), h.query([v, 2.0 * v]), adprotocol.explain(v))),
+    "non_differentiable": ("N1", lambda _, v: adprotocol.non_differentiable({"v": v, "w": [v, 2.0 * v]})),
+    "trainable": ("T5", lambda _, v: (adprotocol.trainable([v]), adprotocol.combine(*adprotocol.partition({"v": v})))),
+    "value_and_grad": ("T5", _in_a_gradient),
+    "cond": ("C4", lambda _, v: adprotocol.cond(True, lambda v: v * v, lambda v: v, v)),
+    "custom_derivative": ("D6", _with_a_rule),
+}
+
+
+def leaves_gradients(h: Checked, call: Callable[[Checked, Any], Any]) -> None:
+    """A call about a variable, or what closes over it, leaves its own gradient as it was, none or a number.
+
+    Expect at 3 the gradient 2 of an earlier pass and none behind the call; then v v with the cotangent 1/2 adds 3.
+    """
+    old, new = h.variable(3.0), h.variable(3.0)
+    h.backward(2.0 * old, h.array(1.0))
+    for _ in range(2):
+        call(h, old)
+        call(h, new)
+        h.assert_equal(old.grad, 2.0, "the gradient of the earlier pass")
+        h.check(new.grad is None, f"a variable has the gradient {new.grad!r:.60}, and nobody differentiated it")
+    for v, want in ((old, 5.0), (new, 3.0)):
+        h.backward(v * v, h.array(0.5))
+        h.assert_equal(v.grad, want, "the gradient behind the next pass")
+
+
+for _hook, (_rule, _call) in _CALLS.items():
+    _needs = ("grad", *NEEDS) if _hook == "value_and_grad" else NEEDS
+    scenario(f"{_hook}/leaves-gradients", {"call": _call}, rule=_rule, needs=_needs, source=_LEAVES)(leaves_gradients)
+
+
+@gradients()
+def closes_over_variable(h: Checked) -> None:
+    """Value, auxiliary output and gradient of a call carry the derivatives by a variable that is closed over.
+
+    Expect x x v at 2, 3: 12 and the gradient 12; twice the value with the cotangent 1/2 gives v 4, the auxiliary 7 v
+    with 1/2 gives 3.5, and the gradient with 1/4, where the system has second derivatives, 1.
+    """
+    v = h.variable(3.0)
+    run = adprotocol.value_and_grad(lambda x: (x * x * v, 7.0 * v), has_aux=True, backend=h.name)
+    (value, aux), gradient = run(h.array(2.0))
+    h.assert_equal(value, 12.0, "the value")
+    h.assert_equal(gradient, 12.0, "the gradient")
+    h.backward(2.0 * value, h.array(0.5))
+    h.assert_equal(v.grad, 4.0, "the gradient of the variable behind that of the value")
+    h.backward(aux, h.array(0.5))
+    h.assert_equal(v.grad, 7.5, "the gradient of the variable behind that of the auxiliary output")
+    if h.has("grad of grad"):
+        h.backward(run(h.array(2.0))[1], h.array(0.25))
+        h.assert_equal(v.grad, 8.5, "the gradient of the variable behind that of the gradient")
+
+
+@gradients(needs=("grad",))
+def results_are_constants(h: Checked) -> None:
+    """What a call returns that nobody else differentiates is untracked, also what is made of new arrays inside of it.
+
+    Expect of x c at 2, with the array c = 3 made inside or closed over, the answer False for value, gradient and c.
+    """
+    outside = h.array(3.0)
+    for make in (lambda: h.array(3.0), lambda: outside):
+
+        def f(x: Any, make: Any = make) -> Any:
+            c = make()
+            return x * c, {"c": c, "product": 2.0 * c, "of x": x * c}
+
+        (value, aux), gradient = adprotocol.value_and_grad(f, has_aux=True, backend=h.name)(h.array(2.0))
+        h.assert_equal(value, 6.0, "the value")
+        h.assert_equal(gradient, 3.0, "the gradient")
+        for what, found in {"the value": value, "the gradient": gradient, **aux}.items():
+            h.assert_untracked(adprotocol.within_gradient(found), f"{what} of a call")
+
+
+@gradients(needs=("grad", *NEEDS, "no_grad"), source=_SWITCH)
+def variable_under_the_switch(h: Checked) -> None:
+    """What a call under the system's switch returns is untracked behind it, also if it closes over a variable.
+
+    Expect x x v at 2, 3 under the switch: 12 and the gradient 12, both untracked, and the variable without a gradient.
+    """
+    v = h.variable(3.0)
+    run = adprotocol.value_and_grad(lambda x: x * x * v, backend=h.name)
+    found = h.no_grad(lambda: (*run(h.array(2.0)), h.digit(v)))()
+    for what, result, want in zip(
+        ("value", "gradient", "answer under the switch"), found, (12.0, 12.0, 0.0), strict=True
+    ):
+        h.assert_equal(result, want, f"the {what}")
+        h.assert_untracked(adprotocol.within_gradient(result), f"the {what}")
+    h.assert_equal(h.digit(v), 1.0, "the answer for the variable behind the switch")
+    h.check(v.grad is None, f"the variable has the gradient {v.grad!r:.60}")
+
+
+@rules()
+def rule_of_a_variable(h: Checked) -> None:
+    """The rule runs in the backward pass, once for each pass, with the cotangent of this.
+
+    Expect x ** 2 at 3 with the rule 7 ct x: no run for the value, then one for a pass with the cotangent 1/2, which
+    gives 10.5, and one for another.
+    """
+    v, runs = h.variable(3.0), list[Any]()
+    f = ruled(h, square, lambda ct, _, x: noted(runs, "rule", (7.0 * ct * x,)))
+    for step in (1, 2):
+        value = f(v)
+        h.assert_equal(value, 9.0, "the value")
+        h.check(len(runs) == step - 1, f"the rule ran {len(runs)} times before pass {step}")
+        h.backward(value, h.array(0.5))
+        h.assert_equal(v.grad, 10.5 * step, "the gradient")
+        h.check(len(runs) == step, f"the rule ran {len(runs)} times in {step} passes")
+
+
+@rules(rule="D15")
+def variable_behind_an_error_in_a_rule(h: Checked) -> None:
+    """An error in a rule in the backward pass leaves nothing behind.
+
+    Expect behind ZeroDivisionError, as it was raised, a variable without gradient that is tracked, and 3 from v v at 3
+    with the cotangent 1/2.
+    """
+    v = h.variable(3.0)
+
+    def broken(*_: Any) -> Any:
+        msg = "raised in the rule"
+        raise ZeroDivisionError(msg)
+
+    with h.raises(ZeroDivisionError, words=["raised in the rule"]):
+        h.backward(ruled(h, square, broken)(v), h.array(1.0))
+    h.assert_equal(h.digit(v), 1.0, "the answer behind the error")
+    h.backward(h.probe(v) * v, h.array(0.5))
+    h.assert_equal(v.grad, 9.0, "the gradient behind the error")
+
+
+@branches()
+def branch_of_variables(h: Checked) -> None:
+    """The backward pass goes through the branch that was chosen, and through elements that were chosen.
+
+    Expect of 3 v w, chosen for v > 0, at (3, 4) with the cotangent 1/2: 6 in v and 4.5 in the w that is closed over.
+    """
+    v, w = h.variable(3.0), h.variable(4.0)
+    chosen = adprotocol.cond(v > 0.0, lambda v: 3.0 * v * w, lambda v: 1.0 / (v - 3.0), v)
+    h.backward(chosen, h.array(0.5))
+    h.assert_equal(v.grad, 6.0, "the gradient of the operand")
+    h.assert_equal(w.grad, 4.5, "the gradient of the variable that is closed over")
