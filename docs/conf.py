@@ -100,7 +100,7 @@ def signature(_app, _what, name, value, _options, arguments, result):
     for each in overloads:
         each.args.args = [argument for argument in each.args.args if argument.arg != "self"]
         shown = f"({ast.unparse(each.args)})" + (f" -> {ast.unparse(each.returns)}" if each.name != "__init__" else "")
-        lines.append((name if lines else "") + re.sub(r"\b_(?=[A-Z])", "", shown))
+        lines.append((name.rpartition(".")[2] if lines else "") + re.sub(r"\b_(?=[A-Z])", "", shown))
     arguments, _, result = "\n".join(lines).rpartition(" -> ")
     return (arguments, result) if arguments else (result, None)
 
