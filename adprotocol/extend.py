@@ -5,7 +5,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 not public.
 
 - `tree_leaves`, `tree_map`: the one traversal of containers.
-- `check_output`, `map_aux`, `partition_aux`, `combine_aux`: for the hook `value_and_grad`.
+- `check_output`, `map_aux`, `partition_aux`, `combine_aux`: for the hook `vjp`.
 - `declares`, `trainable_names`: for the hook `views`, the declarations of classes inside a viewed object.
 - `unlabelled`: for the hook `label_protocol`.
 - `ASK_PARAMETERS`: what the hook `explain` adds to False where another value is being differentiated.

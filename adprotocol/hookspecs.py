@@ -18,7 +18,7 @@ directly (pluggy's own call takes about ten times as long, and ``firstresult`` r
 branch that returns ``None`` as "not mine" and would run it once for each plugin).
 
 Four hooks are required: `array_types`, `within_gradient`, `non_differentiable`,
-`cond`. The others are optional; without `value_and_grad` this library cannot
+`cond`. The others are optional; without `vjp` this library cannot
 differentiate functions of the framework's values, but everything else works. An
 unknown hook, or an argument that is not listed here, makes that plugin fail, with
 the reason. A hook that returns None or something else than is documented here is named
@@ -27,7 +27,7 @@ value or of the user's functions, which comes out as it is. Everything else that
 plugin may use is in `adprotocol.extend` and `adprotocol.errors`.
 
 A gradient whose arguments are NumPy arrays and Python numbers alone belongs to no
-framework. A plugin whose `value_and_grad` takes such leaves is named in the group
+framework. A plugin whose `vjp` takes such leaves is named in the group
 ``adprotocol.numpy`` too, and is then imported for such a call; of several, the first in
 the order of the registry serves it:
 
@@ -266,16 +266,25 @@ def is_recording() -> bool:
 
 
 @hookspec
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """Return value, auxiliary output, and the gradient for each of `leaves`.
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001  (hooks are called by position)
+) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
+    """Return outputs, auxiliary output, and a function that pulls cotangents of the outputs back to `leaves`.
 
-    Optional. ``fun(leaves)`` returns ``(value, aux)``. `leaves` are inexact arrays
-    of this framework, NumPy arrays or Python floats. Call `fun` once, with a value
-    that carries a derivative in place of each leaf, and track nothing else. Pass
-    the returned value to `adprotocol.extend.check_output` before differentiating.
-    Each gradient has shape, dtype and device of its leaf; for one that `value` does not
-    depend on it is zeros. A native transformation, or another call of this hook, that
-    encloses the call must be able to differentiate the results.
+    Optional. ``fun(leaves)`` returns ``(outputs, aux)``. `leaves` are inexact arrays
+    of this framework, NumPy arrays or Python floats, and so are the outputs. Call `fun`
+    once, with a value that carries a derivative in place of each leaf, and track nothing
+    else. The function returned takes a list with a cotangent of shape and dtype of its
+    output for each, or None for zeros, and returns a gradient of shape, dtype and device
+    of its leaf for each; zeros where no output depends on it. A native transformation, or
+    another call of this hook, that encloses the call, or the call of that function, must
+    be able to differentiate the results, by the cotangents too.
+
+    With `once` there is one output: pass it to `adprotocol.extend.check_output` before
+    differentiating. The function returned is then called once, at once, with None in
+    place of the cotangents, for 1; so it may free what it needs, or have run already.
     """
 
 

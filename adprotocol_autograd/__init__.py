@@ -94,9 +94,13 @@ def trainable(value: Any) -> bool | None:
 
 
 @hookimpl
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001  (the signature of the hook)
+) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
     """Differentiate with each leaf as a root of one trace."""
-    return gradient.value_and_grad(fun, leaves)
+    return gradient.vjp(fun, leaves, once=once)
 
 
 @hookimpl

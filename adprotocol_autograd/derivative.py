@@ -78,7 +78,7 @@ class _Derivative(Derivative):
         def pull(cotangents: list[Any]) -> list[Any]:
             by_root = {}
             if isbox(end) and end._trace == trace:  # noqa: SLF001  (as autograd's own `trace` asks)
-                by_root = gradient.backward(tuple(cotangents), end._node, frozenset(roots))  # noqa: SLF001
+                by_root = gradient.backward([(end._node, tuple(cotangents))], frozenset(roots))  # noqa: SLF001
             return [by_root.get(root, zero) for root, zero in zip(roots, zeros, strict=True)]
 
         return pull

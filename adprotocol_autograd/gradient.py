@@ -1,4 +1,4 @@
-"""Value and gradient with autograd, for many leaves at once.
+"""Derivatives with autograd, for many leaves at once.
 
 ``autograd.value_and_grad`` differentiates with respect to one argument. Given a
 list it boxes the list, and each item taken from it costs a node whose gradient is a
@@ -34,14 +34,28 @@ class _Enclosing(threading.local):
 _ENCLOSING = _Enclosing()
 
 
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """Return the value of ``fun(leaves)``, its auxiliary output, and the gradient for each leaf."""
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], *, once: bool
+) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
+    """Return the outputs of ``fun(leaves)``, its auxiliary output, and the function that pulls cotangents back."""
     leaves = [_boxable(leaf) for leaf in leaves]
     roots = [VJPNode.new_root() for _ in leaves]
-    value, aux, end = traced(fun, leaves, roots)
-    by_root = {} if end is None else backward(vspace(value).ones(), end, frozenset(roots))
-    gradients = [by_root[root] if root in by_root else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)]
-    return value, aux, _separate(gradients)
+    outputs, aux, ends = traced(fun, leaves, roots, once=once)
+    known = frozenset(roots)
+
+    def pull(cotangents: list[Any] | None) -> list[Any]:
+        if cotangents is None:
+            pairs = [] if ends[0] is None else [(ends[0], vspace(outputs[0]).ones())]
+        else:
+            triples = zip(ends, cotangents, outputs, strict=True)
+            pairs = [(end, _as_like(ct, y)) for end, ct, y in triples if end is not None and ct is not None]
+        by_root = backward(pairs, known) if pairs else {}
+        gradients = [
+            by_root[root] if root in by_root else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)
+        ]
+        return _separate(gradients, [] if cotangents is None else [cotangent for _, cotangent in pairs])
+
+    return outputs, aux, pull
 
 
 class NewTrace:
@@ -66,22 +80,35 @@ class NewTrace:
             trace_stack.top = self.before
 
 
-def traced(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
-    """Return value and auxiliary output without boxes of a trace from these roots, and the node of the value."""
+def traced(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], roots: list[Any], *, once: bool
+) -> tuple[list[Any], Any, list[Any]]:
+    """Return outputs and auxiliary output without boxes of a trace from these roots, and the nodes of the outputs."""
     with NewTrace() as trace:
-        value, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
-        check_output(value, getval(value))
+        outputs, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
+        if once:
+            check_output(outputs[0], getval(outputs[0]))
 
     def unboxed(leaf: Any) -> Any:
         return leaf._value if isbox(leaf) and leaf._trace == trace else leaf  # noqa: SLF001  (one level down)
 
-    end = value._node if isbox(value) and value._trace == trace else None  # noqa: SLF001
-    return unboxed(value), map_aux(unboxed, aux), end
+    ends = [y._node if isbox(y) and y._trace == trace else None for y in outputs]  # noqa: SLF001
+    return list(map(unboxed, outputs)), map_aux(unboxed, aux), ends
 
 
-def backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
-    """Return the gradients at the roots, as ``autograd.core.backward_pass`` does for one root."""
-    outgrads: dict[Any, Any] = {end: (cotangent, False)}
+def backward(pairs: list[tuple[Any, Any]], roots: frozenset[Any]) -> dict[Any, Any]:
+    """Return the gradients at the roots, given nodes with their cotangents.
+
+    As ``autograd.core.backward_pass`` does for one root and one node.
+    """
+    outgrads: dict[Any, Any] = {}
+    if len(pairs) == 1:
+        [(end, cotangent)] = pairs
+        outgrads[end] = cotangent, False
+    else:
+        end = VJPNode.new_root()
+        end.parents, end.vjp = [node for node, _ in pairs], lambda _: [cotangent for _, cotangent in pairs]
+        outgrads[end] = None, False
     gradients: dict[Any, Any] = {}
     for node in toposort(end):
         outgrad, _ = outgrads.pop(node)
@@ -93,18 +120,22 @@ def backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
     return gradients
 
 
-def _separate(gradients: list[Any]) -> list[Any]:
-    """Copy gradients that share memory: the terms of a sum do, and an update may write in place."""
-    if len(gradients) == 1:
+def _separate(gradients: list[Any], given: list[Any]) -> list[Any]:
+    """Copy gradients that share memory, with what was given too: terms of a sum do, and an update writes in place."""
+    if len(gradients) == 1 and not given:
         return gradients
-    seen: set[int] = set()
+    seen = {id(_owner(array)) for array in given if type(array) is ndarray}
     for i, gradient in enumerate(gradients):
         if type(gradient) is ndarray:
-            owner = gradient if gradient.base is None else gradient.base
+            owner = _owner(gradient)
             if id(owner) in seen:
                 gradients[i] = gradient.copy()
             seen.add(id(owner))
     return gradients
+
+
+def _owner(array: Any) -> Any:
+    return array if array.base is None else array.base
 
 
 def _boxable(leaf: Any) -> Any:
@@ -120,6 +151,14 @@ def _boxable(leaf: Any) -> Any:
         )
         raise SelectionError(msg)
     return asarray(leaf)  # a NumPy scalar of a rare dtype
+
+
+def _as_like(array: Any, like: Any) -> Any:
+    """Return a cotangent or tangent as an array of the dtype of another."""
+    raw = getval(like)
+    if not isinstance(raw, ndarray):
+        return array
+    return array if getattr(array, "dtype", None) == raw.dtype else anp.array(array, raw.dtype)
 
 
 def _zeros(leaf: Any) -> Any:

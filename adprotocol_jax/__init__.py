@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.custom_derivatives
 import jax.export
+import jax.numpy as jnp
 import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
@@ -140,20 +141,48 @@ def trainable(value: Any) -> bool | None:
 
 
 @hookimpl
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """Let ``jax.value_and_grad`` differentiate; everything but the leaves is closed over."""
-    # JAX would leave its tracers in containers that are not registered with it.
-    rest: list[Any] = []
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001  (the signature of the hook)
+) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
+    """Let ``jax.vjp`` differentiate; everything but the leaves is closed over."""
+    split = _Split(fun, once=once)
+    outputs, pull, inside = jax.vjp(split, leaves, has_aux=True)
 
-    def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
-        value, aux = fun(tracked)
-        check_output(value, value)
+    def pulled(cotangents: list[Any] | None) -> list[Any]:
+        if cotangents is None:
+            # Inside shard_map it then varies along the axes along which the output does.
+            cotangents = [jax.lax.full_like(outputs[0], 1)]
+        (gradients,) = pull(list(map(_as_like, cotangents, outputs)))
+        return gradients  # type: ignore[no-any-return]
+
+    return outputs, combine_aux(split.rest[-1], inside), pulled
+
+
+def _as_like(array: Any, like: Any) -> Any:
+    """Return a cotangent or tangent as an array of the dtype of another, zeros for None."""
+    if array is None:
+        return jax.lax.full_like(like, 0)
+    dtype = jnp.result_type(like)
+    return array if getattr(array, "dtype", None) == dtype else jnp.asarray(array, dtype)
+
+
+class _Split:
+    """A function that returns what JAX takes, tracers, and keeps the rest of the auxiliary output."""
+
+    def __init__(self, fun: Callable[[list[Any]], tuple[list[Any], Any]], *, once: bool = False) -> None:
+        self.fun, self.once = fun, once
+        # JAX would leave its tracers in containers that are not registered with it.
+        self.rest: list[Any] = []
+
+    def __call__(self, tracked: list[Any]) -> tuple[list[Any], list[Any]]:
+        outputs, aux = self.fun(tracked)
+        if self.once:
+            check_output(outputs[0], outputs[0])
         others, inside = partition_aux(aux, jax.core.Tracer)
-        rest.append(others)
-        return value, inside
-
-    (value, inside), gradients = jax.value_and_grad(checked, has_aux=True)(leaves)
-    return value, combine_aux(rest[-1], inside), gradients
+        self.rest.append(others)
+        return outputs, inside
 
 
 @hookimpl

@@ -33,21 +33,25 @@ def held(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None])
     return [leaf for leaf, owner in pairs if leaf is owner and use_count(leaf) > 1 and leaf.is_leaf]
 
 
-def refuse_references(graph: Graph, value: torch.Tensor, replaced: Sequence[torch.Tensor], start: int) -> None:
+def refuse_references(
+    graph: Graph, outputs: Sequence[torch.Tensor], replaced: Sequence[torch.Tensor], start: int
+) -> None:
     """Refuse a result that the function computed, since `start`, from a tensor that the call has replaced."""
     edges = [edge for node in graph.nodes if sequence_number(node) >= start for edge in node.next_functions]
-    nodes = {node for node in (value.grad_fn, *[before for before, _ in edges]) if node is not None}
-    reached = {id(value), *[id(leaf_of(node)) for node in nodes]}
+    nodes = {
+        node for node in (*[value.grad_fn for value in outputs], *[before for before, _ in edges]) if node is not None
+    }
+    reached = {*map(id, outputs), *[id(leaf_of(node)) for node in nodes]}
     if any(id(tensor) in reached or tensor.grad_fn in nodes for tensor in replaced):
         raise _by_reference()
 
 
 def refuse_references_in_func(
-    value: torch.Tensor, tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
+    outputs: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
 ) -> None:
     """Refuse a result of torch.func that the tape connects with a parameter, past what is tracked in its place."""
     graph, copies = Graph(), list(map(below_levels, tracked))
-    graph.walk((below_levels(value),), {copy.grad_fn for copy in copies})
+    graph.walk(list(map(below_levels, outputs)), {copy.grad_fn for copy in copies})
     ids = set(map(id, owners)) - set(map(id, copies))
     if any(id(leaf) in ids for leaf in graph.leaves):
         raise _by_reference()

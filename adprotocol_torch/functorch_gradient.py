@@ -1,4 +1,4 @@
-"""Value and gradient by torch.func: inside of it, where tensors are dual, and in a graph that Dynamo traces."""
+"""Derivatives by torch.func: inside of it, where tensors are dual, and in a graph that Dynamo traces."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo
 from adprotocol_torch.internals import next_sequence_number, skip
 from adprotocol_torch.parameters import LOCAL, owners_of, refused_in_graph, stand_for
-from adprotocol_torch.tensors import laid_out, remedy
+from adprotocol_torch.tensors import laid_out, like_tensor, remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    Function = Callable[[list[Any]], tuple[list[Any], Any]]
 
 
 def refuse_number(value: Any, start: int) -> None:
@@ -37,16 +39,18 @@ def warn_independent() -> None:
     )
 
 
-def value_and_grad(
-    fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
-) -> tuple[Any, Any, list[Any]]:
-    """Return the value of ``fun(tensors)``, its auxiliary output, and the gradient for each tensor."""
+def vjp(fun: Function, tensors: list[torch.Tensor], *, once: bool) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
+    """Return the outputs of ``fun(tensors)``, its auxiliary output, and the function that pulls cotangents back."""
     if torch.is_grad_enabled():
-        return _with_gradients(fun, tensors)
+        return _differentiated(fun, tensors, once=once)
     # As with the engine, gradients are on in the function, and what comes out has none.
     with torch.enable_grad():
-        value, aux, gradients = _with_gradients(fun, tensors)
-    return _without_history(value), map_aux(_without_history, aux), [_without_history(g) for g in gradients]
+        outputs, aux, pull = _differentiated(fun, tensors, once=once)
+
+    def pull_without_history(cotangents: Any) -> list[Any]:
+        return list(map(_without_history, pull(cotangents)))
+
+    return list(map(_without_history, outputs)), map_aux(_without_history, aux), pull_without_history
 
 
 def _without_history(leaf: Any) -> Any:
@@ -55,59 +59,91 @@ def _without_history(leaf: Any) -> Any:
 
 
 @skip  # as the engine's way
-def _with_gradients(
-    fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
-) -> tuple[Any, Any, list[Any]]:
-    owners: list[Any] = []
-    own, leaves = [False] * len(tensors), tensors
-    if torch.compiler.is_dynamo_compiling():
-        dynamo.install()
-        if any(isinstance(tensor, torch.nn.Parameter) for tensor in tensors):
-            raise refused_in_graph()
-    else:
-        calls = LOCAL.calls
-        tensors = leaves = [calls.substitute(tensor) for tensor in tensors]
-        owners = owners_of(tensors)
-    has_owners = len(owners) > 0
-    if has_owners:
-        # A flag of a parameter is no outer derivative here either.
-        own = [
-            owner is tensor and tensor.is_leaf and not calls.is_differentiated(tensor)
-            for tensor, owner in zip(tensors, owners, strict=True)
-        ]
-        leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
-    # torch.func accepts only tensors as auxiliary output.
-    rest: list[Any] = []
-    undo: list[Callable[[], None]] = []
+def _differentiated(
+    fun: Function, tensors: list[torch.Tensor], *, once: bool
+) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
+    function = _Function(fun, tensors)
+    leaves = function.leaves
 
-    def checked(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def scalar(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        outputs, inside = function.run(tracked, once=True)
+        return outputs[0], inside
+
+    gradients: Any = None
+    try:
+        if once:
+            gradients, (value, inside) = torch.func.grad_and_value(scalar, has_aux=True)(leaves)
+            outputs = [value]
+        else:
+            outputs, pull, inside = torch.func.vjp(function.run, leaves, has_aux=True)  # type: ignore[misc]
+    finally:
+        function.end()
+    if len(function.owners) > 0:
+        aliases.refuse_references_in_func(outputs, leaves, function.owners)
+
+    def pulled(cotangents: Any) -> list[Any]:
+        found = gradients
+        if not once:
+            pairs = zip(cotangents, outputs, strict=True)
+            (found,) = pull([torch.zeros_like(y) if ct is None else like_tensor(ct, y) for ct, y in pairs])
+        if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
+            found = [laid_out(gradient, leaf) for gradient, leaf in zip(found, leaves, strict=True)]
+        return found  # type: ignore[no-any-return]
+
+    return outputs, combine_aux(function.rest[0], inside), pulled
+
+
+class _Function:
+    """A function for torch.func, which is given neither what is no tensor nor what stands for parameters."""
+
+    def __init__(self, fun: Function, tensors: list[torch.Tensor]) -> None:
+        self.fun = fun
+        self.tensors = self.leaves = tensors
+        self.owners: Sequence[Any] = []
+        # Of the auxiliary output torch.func accepts only tensors.
+        self.rest: list[Any] = []
+        self.undo: list[Callable[[], None]] = []
+        if torch.compiler.is_dynamo_compiling():
+            dynamo.install()
+            if any(isinstance(tensor, torch.nn.Parameter) for tensor in tensors):
+                raise refused_in_graph()
+            return
+        calls = LOCAL.calls
+        self.tensors = self.leaves = [calls.substitute(tensor) for tensor in tensors]
+        self.owners = owners_of(self.tensors)
+        if self.owners:
+            # A flag of a parameter is no outer derivative here either.
+            self.leaves = [
+                tensor.detach()
+                if owner is tensor and tensor.is_leaf and not calls.is_differentiated(tensor)
+                else tensor
+                for tensor, owner in zip(self.tensors, self.owners, strict=True)
+            ]
+
+    def run(self, tracked: list[torch.Tensor], *, once: bool = False) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the outputs, as tensors, and the tensors of the auxiliary output."""
         # Asked here: where a graph breaks, this is compiled as a function of its own.
         is_traced = torch.compiler.is_dynamo_compiling()
         # A graph knows no number of the node; there every Python number is refused.
         start = -1 if is_traced else next_sequence_number()
-        if has_owners and not is_traced:
-            pairs = zip(tracked, owners, strict=True)
+        if len(self.owners) > 0 and not is_traced:
+            pairs = zip(tracked, self.owners, strict=True)
             tracked = [new if owner is None else stand_for(new, owner) for new, owner in pairs]
-            undo.append(distributed.guard(tensors, owners))
-            undo.append(LOCAL.calls.replace(tensors, tracked, owners))
-        value, aux = fun(tracked)
-        check_output(value, value)
-        if not isinstance(value, torch.Tensor):
-            refuse_number(value, start)
-            value = torch.tensor(value)
-        elif not (is_traced or value.requires_grad):
+            self.undo.append(distributed.guard(self.tensors, self.owners))
+            self.undo.append(LOCAL.calls.replace(self.tensors, tracked, self.owners))
+        outputs, aux = self.fun(tracked)
+        if once:
+            check_output(outputs[0], outputs[0])
+        if not any(isinstance(output, torch.Tensor) for output in outputs):
+            for output in outputs:
+                refuse_number(output, start)
+        elif not is_traced and not any(isinstance(y, torch.Tensor) and y.requires_grad for y in outputs):
             warn_independent()
         others, inside = partition_aux(aux, torch.Tensor)
-        rest.append(others)
-        return value, inside
+        self.rest.append(others)
+        return [output if isinstance(output, torch.Tensor) else torch.tensor(output) for output in outputs], inside
 
-    try:
-        gradients, (value, inside) = torch.func.grad_and_value(checked, has_aux=True)(leaves)
-    finally:
-        for leave in undo:
+    def end(self) -> None:
+        """Take back what was done for the function."""
+        for leave in self.undo:
             leave()
-    if has_owners:
-        aliases.refuse_references_in_func(value, leaves, owners)
-    if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
-        gradients = [laid_out(gradient, leaf) for gradient, leaf in zip(gradients, leaves, strict=True)]
-    return value, combine_aux(rest[0], inside), gradients

@@ -196,13 +196,18 @@ def is_differentiating() -> bool:
 
 
 def run_engine(
-    value: torch.Tensor, cotangent: torch.Tensor, inputs: Sequence[Any], *, create_graph: bool
+    outputs: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor],
+    inputs: Sequence[Any],
+    *,
+    create_graph: bool,
+    retain_graph: bool,
 ) -> tuple[torch.Tensor | None, ...]:
     """Run ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs."""
     return graph._engine_run_backward(
-        (value,),
-        (cotangent,),
-        create_graph,  # and keep the graph
+        tuple(outputs),
+        tuple(cotangents),
+        retain_graph,
         create_graph,
         tuple(inputs),
         allow_unreachable=True,

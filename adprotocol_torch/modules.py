@@ -132,16 +132,21 @@ class _Contents:
             if changed:
                 raise refused_in_graph()
             return self._module, no_op
-        leave = _enter(self._owners, changes=len(changed) > 0)
         if not changed:
-            return self._module, leave
-        put_back = LOCAL.calls.change(lambda: _put(changed))
+            return self._module, _enter(self._owners, changes=False)
 
-        def restore() -> None:
-            put_back()
-            leave()
+        # Again for a checkpoint that runs again, and for a pull that comes after the call.
+        def enter() -> Callable[[], None]:
+            leave = _enter(self._owners, changes=True)
+            put_back = _put(changed)
 
-        return self._module, restore
+            def restore() -> None:
+                put_back()
+                leave()
+
+            return restore
+
+        return self._module, LOCAL.calls.change(enter)
 
     def others(self) -> list[Any]:
         """Return the attributes of the module and of its submodules that are tensors, or containers that hold some."""

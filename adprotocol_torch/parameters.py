@@ -69,7 +69,8 @@ class Calls:
             return None
 
         def renew() -> Callable[[], None]:
-            undo = [LOCAL.calls.set_current(current), *[change() for change in changes]]
+            calls = LOCAL.calls
+            undo = [calls.set_current(current), *[calls.change(change) for change in changes]]
 
             def end() -> None:
                 for restore in reversed(undo):

@@ -62,6 +62,16 @@ def tensor_of(leaf: Any) -> torch.Tensor:
     return torch.as_tensor(leaf if shared else leaf.copy())
 
 
+def like_tensor(array: Any, like: torch.Tensor) -> torch.Tensor:
+    """Return a cotangent or a tangent as a tensor of the dtype of another."""
+    if not isinstance(array, torch.Tensor):
+        return torch.as_tensor(array, dtype=like.dtype, device=like.device)
+    if array.dtype != like.dtype:
+        return array.to(like.dtype)
+    # Autograd does not see operations on one of inference mode.
+    return array.clone() if array.is_inference() else array
+
+
 def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
     """Return a gradient with its elements in memory as those of its leaf are, as ``backward()`` accumulates it.
 

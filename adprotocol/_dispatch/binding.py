@@ -106,7 +106,9 @@ class Binding:
     identity: Callable[[Any], Any] | None
     freeze: Callable[[Any], Any]
     is_recording: Callable[[], bool]
-    value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None
+    vjp: Callable[[Any, list[Any], bool], tuple[list[Any], Any, Any]] | None
+    jvp: Callable[[Any, list[Any], list[Any]], tuple[list[Any], Any, list[Any]]] | None
+    vmap: Callable[[Any, list[Any]], list[Any]] | None
     custom_rule: Callable[[Any, list[Any]], tuple[list[Any], Any]] | None
     host_call: Callable[[Any, list[Any], list[Any] | None, bool, str], list[Any]] | None
     array_functions: Callable[[], Any] | None

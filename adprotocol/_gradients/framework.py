@@ -46,9 +46,9 @@ def find(sole: Binding, backend: str | None) -> Binding:
     elif name is None:
         name = default()
     binding = plugin_binding(name)
-    if binding.value_and_grad is None:
+    if binding.vjp is None:
         msg = (
-            f"the plugin {name!r} has no hook value_and_grad, so it cannot differentiate; upgrade the plugin, or "
+            f"the plugin {name!r} has no hook vjp, so it cannot differentiate; upgrade the plugin, or "
             "differentiate with its framework's own functions"
         )
         raise PluginError(msg)

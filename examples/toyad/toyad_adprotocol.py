@@ -19,10 +19,9 @@ from adprotocol import NonDifferentiable
 from adprotocol.extend import (
     Branches,
     check_output,
-    combine_aux,
     declares,
     gradient_prevented,
-    partition_aux,
+    map_aux,
     trainable_names,
 )
 from adprotocol.hookspecs import TreeLibrary, View, hookimpl
@@ -99,24 +98,30 @@ def trainable(value: Any) -> bool | None:
 
 
 @hookimpl
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001
+) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
     """Differentiate with respect to the leaves, and nothing else."""
-    rest = []
-
-    def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
-        # A parameter counts wherever the function reads it.
-        pairs = [(leaf, root) for leaf, root in zip(leaves, tracked, strict=True) if isinstance(leaf, toyad.Parameter)]
-        with toyad.watching(pairs):
-            value, aux = fun(tracked)
-        check_output(value, value)
-        # toyad takes its tracers out of its own containers; aux may be any.
-        others, inside = partition_aux(aux, toyad.Value)
-        rest.append(others)
-        return value, inside
-
     values = [toyad.read(leaf) if isinstance(leaf, toyad.Parameter) else leaf for leaf in leaves]
-    value, inside, gradients = toyad.gradients(checked, values)
-    return value, combine_aux(rest[0], inside), gradients
+    with toyad.Tape() as trace:
+        roots = [trace.root(toyad.lift(leaf)) for leaf in values]
+        # A parameter counts wherever the function reads it.
+        pairs = [(leaf, root) for leaf, root in zip(leaves, roots, strict=True) if isinstance(leaf, toyad.Parameter)]
+        with toyad.watching(pairs):
+            outputs, aux = fun(list(roots))
+        if once:
+            check_output(outputs[0], outputs[0])
+        outputs = [toyad.lift(output) for output in outputs]
+    aux = map_aux(lambda leaf: trace.lower(leaf) if isinstance(leaf, toyad.Value) else leaf, aux)
+
+    def pull(cotangents: list[Any] | None) -> list[Any]:
+        if cotangents is None:
+            cotangents = [toyad.Array(np.ones((), outputs[0].dtype), outputs[0].device)]
+        return trace.backward(outputs, cotangents, roots)
+
+    return list(map(trace.lower, outputs)), aux, pull
 
 
 @hookimpl

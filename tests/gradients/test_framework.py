@@ -374,10 +374,10 @@ class Differentiating(Toy):
         return None if value.value == 0.0 else value.value > 0.0
 
     @hookimpl
-    def value_and_grad(self, fun, leaves):
+    def vjp(self, fun, leaves, once):
         self.calls.append(leaves)
         tracked = [Tracked(getattr(leaf, "value", leaf)) for leaf in leaves]
-        value, aux = fun(tracked)
+        (value,), aux = fun(tracked)
         check_output(value, value)
         found = dict.fromkeys(tracked, 0.0)
 
@@ -388,7 +388,7 @@ class Differentiating(Toy):
                 walk(parent, outer * slope)
 
         walk(value, 1.0)
-        return getattr(value, "value", value), aux, [Num(found[leaf]) for leaf in tracked]
+        return [getattr(value, "value", value)], aux, lambda _: [Num(found[leaf]) for leaf in tracked]
 
     @hookimpl
     def views(self):
@@ -495,7 +495,7 @@ def test_a_plugin_without_value_and_grad_is_an_error_that_says_so(toy):
         lambda: grad(lambda x, w: x * w)(2.0, model["w"]),
         lambda: grad(lambda x: x, backend="toyad")(2.0),
     ):
-        with pytest.raises(PluginError, match="'toyad' has no hook value_and_grad"):
+        with pytest.raises(PluginError, match="'toyad' has no hook vjp"):
             call()
 
 

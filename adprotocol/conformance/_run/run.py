@@ -224,8 +224,8 @@ class Run:
                 return {"outcome": results.FAIL, "cause": results.HARNESS, "message": message, "ran": False}
         lacking = [f"{name} ({reason})" for name, (state, _, reason) in states.items() if state == ABSENT]
         hook = case.scenario.hook
-        if hook == "value_and_grad" and hook not in self.backend.hooks:
-            lacking.append("value_and_grad (the plugin does not have this optional hook)")
+        if hook == "value_and_grad" and "vjp" not in self.backend.hooks:
+            lacking.append("vjp (the plugin does not have this optional hook)")
         nestings = {name: why for name, why in self.reasons.items() if name not in KNOWN and nesting.native(name)}
         lacking += [f"{name} ({why})" for name, why in nestings.items() if nesting.contains(case.scenario.native, name)]
         return {"outcome": results.NOT_APPLICABLE, "message": f"it needs {', '.join(lacking)}"} if lacking else {}

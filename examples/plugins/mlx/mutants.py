@@ -282,8 +282,14 @@ def message_of_the_first_guard() -> None:
 def _differentiated(change: Callable) -> None:
     from adprotocol_mlx import gradient
 
-    original = gradient.value_and_grad
-    gradient.value_and_grad = lambda fun, leaves: change(leaves, *original(fun, leaves))
+    original = gradient.vjp
+
+    def changed(fun, leaves, once):
+        outputs, aux, pull = original(fun, leaves, once)
+        value, aux, gradients = change(leaves, outputs[0], aux, pull(None))
+        return [value], aux, lambda _: gradients
+
+    gradient.vjp = changed
 
 
 @mutant(GRADIENT)
@@ -334,20 +340,20 @@ def runs_for_each_leaf() -> None:
     """The function runs once for each leaf."""
     from adprotocol_mlx import gradient
 
-    original = gradient.value_and_grad
+    original = gradient.vjp
 
-    def each(fun, leaves):
+    def each(fun, leaves, once):
         gradients = []
         for place, leaf in enumerate(leaves):
 
             def of_one(one, place=place):
                 return fun([*leaves[:place], one[0], *leaves[place + 1 :]])
 
-            value, aux, found = original(of_one, [leaf])
-            gradients += found
-        return value, aux, gradients
+            outputs, aux, pull = original(of_one, [leaf], once)
+            gradients += pull(None)
+        return outputs, aux, lambda _: gradients
 
-    gradient.value_and_grad = each
+    gradient.vjp = each
 
 
 @mutant(GRADIENT)

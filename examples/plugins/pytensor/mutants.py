@@ -256,21 +256,21 @@ def value_unanswered() -> None:
     """In the value that is returned beside the gradient the answer is False."""
     import adprotocol_pytensor as plugin
 
-    def plain(original, fun, leaves):
+    def plain(original, fun, leaves, once):
         values = []
 
         def noting(inputs):
-            value, aux = fun(inputs)
-            values.append((value, inputs))
-            return value, aux
+            outputs, aux = fun(inputs)
+            values.append((outputs[0], inputs))
+            return outputs, aux
 
-        _, aux, gradients = original(noting, leaves)
+        _, aux, pull = original(noting, leaves, once)
         value, inputs = values[0]
         if isinstance(value, plugin.Variable):
             value = plugin.substitute([value], dict(zip(inputs, leaves, strict=True)))[0]
-        return value, aux, gradients
+        return [value], aux, pull
 
-    MUTANTS.replace("value_and_grad", plain)
+    MUTANTS.replace("vjp", plain)
 
 
 @mutant(GRADIENT, TRAINABLE)

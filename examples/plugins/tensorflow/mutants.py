@@ -530,13 +530,13 @@ def gradients_are_constants() -> None:
     import tensorflow as tf
     from adprotocol_tensorflow import gradient
 
-    original = gradient.value_and_grad
+    original = gradient.vjp
 
-    def first_order(fun, leaves):
-        value, aux, gradients = original(fun, leaves)
-        return value, aux, [tf.stop_gradient(one) for one in gradients]
+    def first_order(fun, leaves, once):
+        outputs, aux, pull = original(fun, leaves, once)
+        return outputs, aux, lambda cotangents: [tf.stop_gradient(one) for one in pull(cotangents)]
 
-    gradient.value_and_grad = first_order
+    gradient.vjp = first_order
 
 
 @mutant(GRADIENT)
@@ -863,8 +863,14 @@ def constants_of_the_first_branch() -> None:
 def _differentiated(change: Callable) -> None:
     from adprotocol_tensorflow import gradient
 
-    original = gradient.value_and_grad
-    gradient.value_and_grad = lambda fun, leaves: change(leaves, *original(fun, leaves))
+    original = gradient.vjp
+
+    def changed(fun, leaves, once):
+        outputs, aux, pull = original(fun, leaves, once)
+        value, aux, gradients = change(leaves, outputs[0], aux, pull(None))
+        return [value], aux, lambda _: gradients
+
+    gradient.vjp = changed
 
 
 @mutant(GRADIENT)
@@ -949,9 +955,9 @@ def variables_are_copied() -> None:
     import tensorflow as tf
     from adprotocol_tensorflow import gradient
 
-    original = gradient.value_and_grad
-    gradient.value_and_grad = lambda fun, leaves: original(
-        fun, [tf.identity(leaf) if isinstance(leaf, tf.Variable) else leaf for leaf in leaves]
+    original = gradient.vjp
+    gradient.vjp = lambda fun, leaves, once: original(
+        fun, [tf.identity(leaf) if isinstance(leaf, tf.Variable) else leaf for leaf in leaves], once
     )
 
 

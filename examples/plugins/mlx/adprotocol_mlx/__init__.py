@@ -67,9 +67,13 @@ def trainable(value: Any) -> bool | None:
 
 
 @hookimpl
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001
+) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
     """Let ``mx.vjp`` differentiate; everything but the leaves is closed over."""
-    return gradient.value_and_grad(fun, leaves)
+    return gradient.vjp(fun, leaves, once)
 
 
 @hookimpl

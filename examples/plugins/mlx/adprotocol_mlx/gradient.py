@@ -1,4 +1,4 @@
-"""`value_and_grad` by ``mx.vjp``.
+"""The hook `vjp` by ``mx.vjp``.
 
 ``mx.value_and_grad`` would stop the derivatives of auxiliary output, those of an
 outer level too.
@@ -16,22 +16,49 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """Return value, auxiliary output and gradients, from one run of the function."""
-    results: list[tuple[Any, Any]] = []
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001
+) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
+    """Return outputs, auxiliary output, and what pulls cotangents back: from one run of the function, if pulled once.
 
-    def run(*tracked: mx.array) -> mx.array:
-        value, aux = fun(list(tracked))
-        check_output(value, value)
-        results.append((value, aux))
-        return value if isinstance(value, mx.array) else mx.array(value)
+    MLX keeps no graph of a derivative after the call, so a pull that comes later runs the function again.
+    """
+    results: list[tuple[list[Any], Any]] = []
+
+    def run(*tracked: mx.array) -> list[mx.array]:
+        outputs, aux = fun(list(tracked))
+        if once:
+            check_output(outputs[0], outputs[0])
+        results.append((outputs, aux))
+        return list(map(_array, outputs))
+
+    def first(*tracked: mx.array) -> mx.array:
+        run(*tracked)
+        return mx.zeros(())
 
     # A bare argument of an outer derivative would be replaced by what it is a copy of, and the outer derivative lost,
     # once an inner derivative has closed over it.
-    primals = [renamed(leaf if isinstance(leaf, mx.array) else mx.array(leaf)) for leaf in leaves]
-    (value,), gradients = mx.vjp(run, primals, [mx.ones(())])
-    value_given, aux = results[0]
-    return (value if isinstance(value_given, mx.array) else value_given), aux, gradients
+    primals = [renamed(_array(leaf)) for leaf in leaves]
+    if once:
+        values, gradients = mx.vjp(run, primals, [mx.ones(())])
+        outputs, aux = results[0]
+        return [values[0] if isinstance(outputs[0], mx.array) else outputs[0]], aux, lambda _: gradients
+    # Run at a level of its own, where a question is answered as in the derivative.
+    mx.vjp(first, primals, [mx.zeros(())])
+    outputs, aux = results[0]
+
+    def pull(cotangents: list[Any] | None) -> list[Any]:
+        pairs = zip(cotangents or [], map(_array, outputs), strict=True)
+        given = [mx.zeros_like(y) if ct is None else _array(ct).astype(y.dtype) for ct, y in pairs]
+        return list(mx.vjp(run, primals, given)[1])
+
+    return outputs, aux, pull
+
+
+def _array(value: Any) -> mx.array:
+    return value if isinstance(value, mx.array) else mx.array(value)
 
 
 def renamed(array: mx.array) -> mx.array:

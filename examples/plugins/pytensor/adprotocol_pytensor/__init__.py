@@ -92,29 +92,49 @@ def identity(value: Any) -> int | None:
 
 
 @hookimpl
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001
+) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
     """Build the graph from new inputs, differentiate it, and put the leaves in their place.
 
     A shared variable stands for itself, so what the function reads by another reference counts.
     """
     given = [leaf if isinstance(leaf, Variable) else pt.constant(np.asarray(leaf)) for leaf in leaves]
     inputs = [leaf if isinstance(leaf, SharedVariable) else leaf.type() for leaf in given]
-    value, aux = fun(inputs)
-    # The shape of a variable is a graph; that of its type is known.
-    check_output(value, value.type if isinstance(value, Variable) else value)
-    if not isinstance(value, Variable):
-        value = pt.constant(np.asarray(value))
+    outputs, aux = fun(inputs)
+    if once:
+        # The shape of a variable is a graph; that of its type is known.
+        value = outputs[0]
+        check_output(value, value.type if isinstance(value, Variable) else value)
+    outputs = [y if isinstance(y, Variable) else pt.constant(np.asarray(y)) for y in outputs]
     found: list[Any] = []
     map_aux(lambda leaf: found.append(leaf) if isinstance(leaf, Variable) else None, aux)
-    value, *found = differentiated([value, *found], inputs)
-    gradients = pytensor.grad(value, inputs, disconnected_inputs="ignore")
-    # PyTensor lets a gradient keep the dtype of the value.
-    gradients = [_of_dtype(gradient, made) for gradient, made in zip(gradients, inputs, strict=True)]
+    inner = differentiated([*outputs, *found], inputs)
+    ends, found = inner[: len(outputs)], inner[len(outputs) :]
     places = {made: leaf for made, leaf in zip(inputs, given, strict=True) if made is not leaf}
-    value, *results = substitute([value, *gradients, *found], places)
-    following = iter(results[len(leaves) :])
+
+    def gradients_of(cost: Any, known: dict[Any, Any] | None) -> list[Any]:
+        gradients = pytensor.grad(cost, inputs, known_grads=known, disconnected_inputs="ignore")
+        # PyTensor lets a gradient keep the dtype of the value.
+        return [_of_dtype(gradient, made) for gradient, made in zip(gradients, inputs, strict=True)]
+
+    gradients = gradients_of(ends[0], None) if once else []
+    results = substitute([*ends, *gradients, *found], places)
+    outputs, results = results[: len(ends)], results[len(ends) :]
+    gradients, following = results[: len(gradients)], iter(results[len(gradients) :])
     aux = map_aux(lambda leaf: next(following) if isinstance(leaf, Variable) else leaf, aux)
-    return value, aux, results[: len(leaves)]
+
+    def pull(cotangents: list[Any] | None) -> list[Any]:
+        if cotangents is None:
+            return gradients
+        pairs = [(y, pt.as_tensor(ct)) for y, ct in zip(ends, cotangents, strict=True) if ct is not None]
+        if not pairs:
+            return [pt.zeros_like(leaf) for leaf in given]
+        return substitute(gradients_of(None, {y: _of_dtype(ct, y) for y, ct in pairs}), places)
+
+    return outputs, aux, pull
 
 
 def _of_dtype(gradient: Any, leaf: Any) -> Any:

@@ -110,9 +110,13 @@ def identity(value: Any) -> Any:
 
 
 @hookimpl
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001
+) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
     """Differentiate with respect to the leaves, and nothing else."""
-    return gradient.value_and_grad(fun, leaves)
+    return gradient.vjp(fun, leaves, once)
 
 
 @hookimpl

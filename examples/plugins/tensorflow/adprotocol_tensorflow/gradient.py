@@ -1,4 +1,4 @@
-"""`value_and_grad`, by a tape that follows the leaves given and nothing else."""
+"""The hook `vjp`, by a tape that follows the leaves given and nothing else."""
 
 from __future__ import annotations
 
@@ -14,24 +14,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """Return value, auxiliary output, and the gradient for each leaf.
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001
+) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
+    """Return outputs, auxiliary output, and what pulls cotangents back, by a tape that may be used again if not `once`.
 
     A variable is given to the function as it is, so that it can be assigned to; of an array, a copy that no other
     place has.
     """
     dtype = _dtype(leaves)
     followed = [leaf if isinstance(leaf, tf.Variable) else tf.identity(_tensor(leaf, dtype)) for leaf in leaves]
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
+    with tf.GradientTape(persistent=not once, watch_accessed_variables=False) as tape:
         tape.watch(followed)
-        value, aux = fun(followed)
-        if isinstance(value, tf.Variable):
-            value = value.read_value()
-        check_output(value, value)
-    if not isinstance(value, tf.Tensor):
-        return value, aux, [tf.zeros_like(leaf) for leaf in followed]
-    gradients = tape.gradient(value, followed, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    return value, aux, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        outputs, aux = fun(followed)
+        outputs = [y.read_value() if isinstance(y, tf.Variable) else y for y in outputs]
+        if once:
+            check_output(outputs[0], outputs[0])
+
+    def pull(cotangents: list[Any] | None) -> list[Any]:
+        known = [(y, None if cotangents is None else cotangents[i]) for i, y in enumerate(outputs)]
+        known = [(y, ct) for y, ct in known if isinstance(y, tf.Tensor) and (ct is not None or cotangents is None)]
+        if not known:
+            return [tf.zeros_like(leaf) for leaf in followed]
+        given = None if cotangents is None else [tf.cast(_tensor(ct, y.dtype), y.dtype) for y, ct in known]
+        zero = tf.UnconnectedGradients.ZERO
+        gradients = tape.gradient([y for y, _ in known], followed, given, unconnected_gradients=zero)
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    return outputs, aux, pull
 
 
 def _dtype(leaves: list[Any]) -> Any:

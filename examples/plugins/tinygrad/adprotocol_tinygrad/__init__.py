@@ -14,7 +14,7 @@ from tinygrad import Tensor
 from adprotocol.hookspecs import hookimpl
 from adprotocol_tinygrad import graph, label, realisation, replay
 from adprotocol_tinygrad.choice import cond
-from adprotocol_tinygrad.gradient import freeze, identity, trainable, value_and_grad
+from adprotocol_tinygrad.gradient import freeze, identity, trainable, vjp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ __all__ = [
     "identity",
     "non_differentiable",
     "trainable",
-    "value_and_grad",
+    "vjp",
     "within_gradient",
 ]
 

@@ -1,4 +1,4 @@
-"""`value_and_grad` on tinygrad: fresh nodes in the place of the leaves, and one `Tensor.gradient`."""
+"""The hook `vjp` on tinygrad: fresh nodes in the place of the leaves, and one `Tensor.gradient`."""
 
 from __future__ import annotations
 
@@ -42,30 +42,48 @@ def freeze(value: Any) -> Any:
 
 
 @hookimpl
-def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+def vjp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    once: bool,  # noqa: FBT001
+) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
     """Differentiate with respect to the leaves, and nothing else."""
     fresh = [graph.fresh(_with_storage(leaf)) for leaf in leaves]
     arguments, numbers = [argument for argument, _ in fresh], {number for _, number in fresh}
-    graph.numbers.update(numbers)
-    try:
-        value, aux = fun(list(arguments))
-        check_output(value, value)
-        if not isinstance(value, Tensor):
-            return value, aux, [_zeros(argument) for argument in arguments]
-        if not realisation.numbers_cut(value.uop).isdisjoint(numbers):
-            raise UndecidableError(_CUT)
-        found = (
-            Tensor(graph.inlined(value.uop, numbers)).gradient(*arguments)
-            if graph.carries_floats(value)
-            else map(_zeros, arguments)
-        )
-        gradients = [
+
+    def gradients_of(value: Any) -> list[Tensor]:
+        """Return the gradients of a scalar."""
+        if not isinstance(value, Tensor) or not graph.carries_floats(value):
+            return list(map(_zeros, arguments))
+        found = Tensor(graph.inlined(value.uop, numbers)).gradient(*arguments)
+        return [
             gradient if gradient.device is not None else gradient.clone(device=argument.device)
             for gradient, argument in zip(found, arguments, strict=True)
         ]
+
+    graph.numbers.update(numbers)
+    try:
+        outputs, aux = fun(list(arguments))
+        if once:
+            check_output(outputs[0], outputs[0])
+        for y in outputs:
+            if isinstance(y, Tensor) and not realisation.numbers_cut(y.uop).isdisjoint(numbers):
+                raise UndecidableError(_CUT)
+        gradients = gradients_of(outputs[0]) if once else []
     finally:
         graph.numbers.difference_update(numbers)
-    return value, aux, gradients
+
+    def pull(cotangents: list[Any] | None) -> list[Any]:
+        if cotangents is None:
+            return gradients
+        terms = [(y * ct).sum() for y, ct in zip(outputs, cotangents, strict=True) if ct is not None]
+        graph.numbers.update(numbers)
+        try:
+            return gradients_of(sum(terms[1:], terms[0]) if terms else None)
+        finally:
+            graph.numbers.difference_update(numbers)
+
+    return outputs, aux, pull
 
 
 def _with_storage(leaf: Any) -> Tensor:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OPEN, CONSTANT, TRACKED = range(3)
 
-# The numbers of what the calls of `value_and_grad` under way differentiate, and the buffers of what of it is realised.
+# The numbers of what the calls of a derivative under way differentiate, and the buffers of what of it is realised.
 numbers: set[int] = set()
 realised: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 # Buffers that hold a realised constant: the graph that told so is gone.

@@ -1,0 +1,183 @@
+"""The call of a derivative by the engine: what it tracks, in the place of what, and what it must refuse."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from adprotocol.errors import UndecidableError
+from adprotocol_torch import aliases, autograd_graph, distributed, internals
+from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
+from adprotocol_torch.internals import next_sequence_number, set_grad_enabled
+from adprotocol_torch.parameters import LOCAL, owners_of, stand_for
+from adprotocol_torch.tensors import remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_NOT_LAZY = (torch.Tensor, torch.nn.Parameter)
+# Loaded with the first function that is compiled for a backward pass.
+_COMPILER = "torch._functorch.aot_autograd"
+
+
+class Call:
+    """One call of the hook `vjp` by the engine."""
+
+    __slots__ = (
+        *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "opened", "own"),
+        *("owners", "passes", "sources", "start", "tensors", "tracked", "undo", "was_enabled"),
+    )
+
+    def __init__(self, tensors: list[torch.Tensor], *, is_differentiable: bool) -> None:
+        """Begin the call."""
+        self.calls = calls = LOCAL.calls
+        self.tensors = tensors
+        self.owners = owners_of(tensors)
+        self.is_differentiable = is_differentiable
+        # Whether something tracked is no leaf.
+        self.has_history = False
+        # An entry for each time that this call is under way: now, and while a checkpoint or a pull needs it again, in
+        # any thread. The leaves refer to it: while it is empty, nothing needs their gradient.
+        self.opened: list[None] = []
+        # What ends, last first, what has been done for this call.
+        self.undo: list[Callable[[], None]] = [calls.change(self.open)]
+        self.was_enabled = torch.is_grad_enabled()
+        set_grad_enabled(True)
+        # Autocast keeps what it has cast, with its history, until it ends.
+        torch.clear_autocast_cache()
+
+    def open(self) -> Callable[[], None]:
+        """Let gradients with respect to this call's leaves be needed until the returned function is called."""
+        self.opened.append(None)
+        return self.opened.pop
+
+    def end(self) -> None:
+        """Take back all that was done for this call."""
+        set_grad_enabled(self.was_enabled)
+        # Not before: a checkpoint runs parts of the function again for the derivative.
+        for leave in reversed(self.undo):
+            leave()
+        torch.clear_autocast_cache()
+
+    def track(self) -> list[torch.Tensor]:
+        """Return the tensors to differentiate with respect to, which stand for the parameters among those given."""
+        tensors, owners = self.tensors, self.owners
+        if owners:
+            self.undo.append(distributed.guard(tensors, owners))
+        self.tracked = tracked = list(map(self._tracked, tensors, owners or [None] * len(tensors)))
+        if owners:
+            self.undo.append(self.calls.replace(tensors, tracked, owners))
+        # A function that changes a copy in place changes what the name stands for, not what was given.
+        self.inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if self.has_history else tracked.copy()
+        self.held = aliases.held(tracked, owners) if owners else []
+        # The ids of what is tracked.
+        self.own = set(map(id, tracked))
+        self.start, self.passes = next_sequence_number(), FIRST_PASSES.begun
+        return tracked
+
+    def _tracked(self, tensor: torch.Tensor, owner: torch.nn.Parameter | None) -> torch.Tensor:
+        """Return the tensor to differentiate with respect to: a leaf, or a copy of a tensor that is tracked already."""
+        if type(tensor) not in _NOT_LAZY and torch.nn.parameter.is_lazy(tensor):
+            return tensor  # the function sets its shape
+        if tensor.is_inference():
+            # Autograd does not see operations on it, whatever its flag.
+            new = tensor.detach().clone()
+        elif not tensor.requires_grad:
+            new = tensor.detach()
+        elif owner is tensor and tensor.is_leaf and not self.calls.is_differentiated(tensor):
+            # Its flag says that it is trained, not that an outer derivative is wanted.
+            # It stays in place, with its hooks.
+            return tensor
+        elif self.is_differentiable:
+            # A copy, for the function may change it in place. No view: a compiled function saves views without
+            # their history, so that a second derivative would be lost where it is refused otherwise.
+            self.has_history = True
+            new = tensor.clone()
+        else:
+            new = tensor.detach()
+        if owner is None:
+            return new if new.requires_grad else new.requires_grad_()
+        new = stand_for(new, owner)
+        new = new if new.requires_grad else new.requires_grad_()
+        # An outer derivative through a copy runs them once, where it reaches what the outer call tracks.
+        handles = [new.register_hook(hook) for hook in internals.gradient_hooks(owner)]  # type: ignore[no-untyped-call]
+        self.undo += [handle.remove for handle in handles if not new.is_leaf]
+        return new
+
+    def sign(self) -> None:
+        """Note on this call's leaves, which the graph of its results keeps, whether it is under way.
+
+        Only for a result that is differentiable, since to set an attribute of a tensor takes 2 µs.
+        """
+        for leaf, tensor in zip(self.tracked, self.tensors, strict=True):
+            if leaf is not tensor and leaf.is_leaf:
+                leaf._adprotocol_opened = self.opened  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
+
+    def is_other(self, leaf: torch.Tensor) -> bool:
+        """Return whether another call may differentiate with respect to a leaf."""
+        if id(leaf) in self.own:
+            return False
+        opened = getattr(leaf, "_adprotocol_opened", None)  # of an inner call; those around this one have noted nothing
+        return opened is None or len(opened) > 0
+
+    def search(self, outputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+        """Walk the graph of tracked outputs, refuse what the engine gets wrong, and find what else is to be known.
+
+        That is whether outputs and results must be differentiable `again`, for a derivative outside of this call, and
+        whether a compiled function is behind them.
+        """
+        graph = autograd_graph.Graph()
+        if outputs:
+            self._search_outputs(outputs, graph)
+        # A leaf with a history, or something closed over.
+        self.again = self.is_differentiable and (len(outputs) > 0 or len(results) > 0)
+        if self.again and not self.has_history:
+            if results:
+                graph.walk(results)
+            self.again = any(map(self.is_other, graph.leaves))
+        self.is_compiled = len(outputs) > 0 and _COMPILER in sys.modules and graph.has("CompiledFunctionBackward")
+        # What a derivative of the results would be by, where there is none.
+        self.sources: list[torch.Tensor] = []
+        if self.again and self.is_compiled:
+            self.sources = [*graph.leaves, *[tensor for tensor in self.tensors if tensor.requires_grad]]
+
+    def _search_outputs(self, outputs: Sequence[torch.Tensor], graph: autograd_graph.Graph) -> None:
+        owners, has_passes = self.owners, FIRST_PASSES.begun != self.passes
+        asks_leaves = self.is_differentiable and not self.has_history
+        if not (asks_leaves or owners or has_passes or _COMPILER in sys.modules):
+            return
+        ends: set[Any] = set()
+        if self.has_history:
+            ends = {end.node for end in self.inputs if not isinstance(end, torch.Tensor)}
+            ends |= {tensor.grad_fn for tensor in self.tensors if owners and tensor.grad_fn is not None}
+        graph.walk(outputs, ends)
+        if has_passes:
+            refuse_reentrant(graph)
+        if _COMPILER in sys.modules and (
+            graph.has("CompiledFunctionBackwardBackward") or (self.has_history and graph.has("_LastBackward"))
+        ):
+            # PyTorch does not always raise: the node of that derivative is connected only to arguments that were
+            # saved unchanged, so the rest would silently be zero.
+            raise refused_second()
+        triples = zip(self.tensors, owners, self.tracked, strict=True) if owners else ()
+        pairs = [(tensor, owner) for tensor, owner, new in triples if owner is not None and owner is not new]
+        if pairs:
+            aliases.refuse_references(graph, outputs, [item for pair in pairs for item in pair], self.start)
+        if self.held:
+            aliases.refuse_history(graph, self.held, ends, self.start)
+
+    def detached(self, leaf: Any) -> Any:
+        """Return a result without what this call tracked; a leaf of others as it is."""
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (not leaf.is_leaf or id(leaf) in self.own):
+            return leaf.detach()
+        return leaf
+
+
+def refused_second() -> UndecidableError:
+    """Return the error for a second derivative through a compiled function."""
+    return UndecidableError(
+        "PyTorch cannot differentiate the derivative of a function compiled by torch.compile, nor again the function "
+        f"that has been differentiated. {remedy('second-derivative-of-compiled')}"
+    )
