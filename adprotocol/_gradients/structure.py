@@ -66,9 +66,12 @@ class Structure(Flattened):
 
     def aliases(self) -> list[tuple[str, str]]:
         """Return each further path of a leaf that has several, with its first path."""
+        views: list[tuple[str, View]] = []
+        if self.views:
+            treespec.paths(self.treespec, views=views)
         return [
             (f"{prefix}.{alias}".lstrip("."), f"{prefix}.{name}".lstrip("."))
-            for prefix, view in (treespec.views(self.treespec) if self.views else ())
+            for prefix, view in views
             for alias, name in view.aliases.items()
         ]
 

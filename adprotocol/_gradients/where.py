@@ -6,7 +6,7 @@ import functools
 
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import is_container, tree_flatten
-from adprotocol._trees.treespec import count_leaves, difference, text, treespecs_equal
+from adprotocol._trees.treespec import LEAF, count_leaves, difference, text, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import SelectionError
 from adprotocol.messages import kind_of, nearest, quoted, shown
@@ -149,14 +149,16 @@ def _spread(upper: Treespec, flags: list[Any], treespec: Treespec, leaves: Itera
     if upper is None:
         part = [next(leaves) for _ in range(count_leaves(treespec))]
         return [_flag(flags[0], path, part[0] if treespec is None else part)] * len(part)
+    cls, _, upper_names, upper_children = upper
+    below, _, names, children = treespec or LEAF
     # Children are matched by name: two ordered dicts may have their keys in different orders.
     following = iter(flags)
     given = {
         text(name): (child, [next(following) for _ in range(count_leaves(child))])
-        for name, child in zip(upper[2], upper[3], strict=True)
+        for name, child in zip(upper_names, upper_children, strict=True)
     }
-    is_alike = treespec is not None and given.keys() == set(map(text, treespec[2]))
-    if not is_alike or not (upper[0] is treespec[0] or (issubclass(upper[0], dict) and issubclass(treespec[0], dict))):
+    is_alike = below is not None and (cls is below or (issubclass(cls, dict) and issubclass(below, dict)))
+    if not is_alike or given.keys() != set(map(text, names)):
         msg = (
             "the where mask does not match the structure of the argument: "
             f"{difference(upper, treespec, 'the mask', 'the argument', path)}. Give bools in the structure of the "
@@ -164,7 +166,7 @@ def _spread(upper: Treespec, flags: list[Any], treespec: Treespec, leaves: Itera
         )
         raise SelectionError(msg)
     spread: list[bool] = []
-    for name, child in zip(map(text, treespec[2]), treespec[3], strict=True):
+    for name, child in zip(map(text, names), children, strict=True):
         spread += _spread(*given[name], child, leaves, f"{path}.{name}" if path else name)
     return spread
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import LABEL, VIEWED
-from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees.traversal import Flattened, binding_for
-from adprotocol._trees.treespec import build, same_constant, same_node
+from adprotocol._trees.traversal import Flattened
+from adprotocol._trees.treespec import build, children_of, is_label, same_constant, same_node
 from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,30 +17,8 @@ def flatten_result(result: Any) -> tuple[list[Any], Treespec]:
 
     The value in a label is made constant, and an array that is also a container (the box of a dict) is opened.
     """
-    found: list[Any] = []
-    return found, _flatten(result, found)
-
-
-def _flatten(result: Any, found: list[Any]) -> Treespec:
-    flat = Flattened(result)
-    for binding in flat.bindings.values():
-        if binding.kind is LABEL or binding.kind is VIEWED:
-            return _opened(flat.treespec, iter(flat.leaves), found)
-    found.extend(flat.leaves)
-    return flat.treespec
-
-
-def _opened(treespec: Treespec, leaves: Iterator[Any], found: list[Any]) -> Treespec:
-    if treespec is not None:
-        return (*treespec[:3], tuple([_opened(child, leaves, found) for child in treespec[3]]))
-    leaf = next(leaves)
-    if isinstance(leaf, NonDifferentiable):
-        return (NonDifferentiable, None, ("",), (_flatten(leaf.value, found),))
-    binding = binding_for(leaf)
-    if binding.kind is VIEWED and binding.view is not None:
-        return _flatten(binding.view(leaf).container, found)
-    found.append(leaf)
-    return None
+    flat = Flattened(result, labels=True)
+    return flat.leaves, flat.treespec
 
 
 def unflatten_result(structure: Treespec, leaves: Iterable[Any]) -> Any:
@@ -50,28 +26,25 @@ def unflatten_result(structure: Treespec, leaves: Iterable[Any]) -> Any:
     return build(structure, iter(leaves))
 
 
-def common_structure(one: Treespec, other: Treespec) -> Treespec:
+def common_structure(one: Treespec, other: Treespec) -> Any:
     """Return the structure that two results have in common, or NotImplemented if their structures differ.
 
     A label stays where both have one; a label beside a plain value is the constant that it holds.
     """
-    if _is_label(one) is not _is_label(other):
-        return common_structure(one[3][0] if _is_label(one) else one, other[3][0] if _is_label(other) else other)
+    if is_label(one) is not is_label(other):
+        return common_structure(*(children_of(spec)[0] if is_label(spec) else spec for spec in (one, other)))
     if one is None or other is None:
         return None if one is other else NotImplemented
     if not same_node(one, other):
         return NotImplemented
-    children = [common_structure(*pair) for pair in zip(one[3], other[3], strict=True)]
-    return NotImplemented if NotImplemented in children else (*one[:3], tuple(children))
+    cls, metadata, names, children = one
+    common = [common_structure(*pair) for pair in zip(children, children_of(other), strict=True)]
+    return NotImplemented if NotImplemented in common else (cls, metadata, names, tuple(common))
 
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two values that are not arrays are identical, or of one class and equal."""
     return one is other or (type(one) is type(other) and same_constant(one, other))
-
-
-def _is_label(structure: Treespec) -> bool:
-    return structure is not None and structure[0] is NonDifferentiable
 
 
 def show_result(structure: Treespec, leaves: Iterator[str]) -> str:

@@ -48,7 +48,7 @@ class Collector:
                 self._add_children(entry, treespec, where)
         self._next = stop
 
-    def _add_children(self, entry: Any, treespec: Treespec, where: str) -> None:
+    def _add_children(self, entry: Any, treespec: Any, where: str) -> None:
         cls, _, names, specs = treespec
         flatten = binding_for(entry).flatten
         children, _, own_names = (None, None, None) if flatten is None else flatten(entry)

@@ -13,7 +13,7 @@ from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.check import is_complex
 from adprotocol._rules.outline import outlined
 from adprotocol._trees.traversal import sole_framework
-from adprotocol._trees.treespec import build, count_leaves, treespecs_equal
+from adprotocol._trees.treespec import build, count_leaves, map_nodes, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import PluginError, RuleError
 from adprotocol.messages import kind_of
@@ -187,10 +187,11 @@ class HostCall:
 
 def _with_plain_tuples(treespec: Treespec) -> Treespec:
     """Return a structure with a plain tuple for each named one, which functions of NumPy return."""
-    if treespec is None:
-        return None
-    children = tuple([_with_plain_tuples(child) for child in treespec[3]])
-    return (tuple, None, None, children) if issubclass(treespec[0], tuple) else (*treespec[:3], children)
+
+    def plain(cls: type, *parts: Any) -> Any:
+        return (tuple, None, (), parts[-1]) if issubclass(cls, tuple) else (cls, *parts)
+
+    return map_nodes(plain, treespec)
 
 
 def host_hook(binding: Binding, name: str) -> Callable[..., list[Any]]:

@@ -8,8 +8,7 @@ import sys
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import lookup
-from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees.treespec import build, count_leaves
+from adprotocol._trees.treespec import build, children_of, count_leaves, is_label
 from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,12 +21,13 @@ def without_labels(treespec: Treespec, leaves: Iterator[Any]) -> tuple[Treespec,
     """Return a structure in which a label is a leaf, and its leaves, None for those labels."""
     if treespec is None:
         return None, iter((next(leaves),))
-    if treespec[0] is NonDifferentiable:
+    if is_label(treespec):
         for _ in range(count_leaves(treespec)):
             next(leaves)
         return None, iter((None,))
-    children = [without_labels(child, leaves) for child in treespec[3]]
-    spec = (*treespec[:3], tuple([child for child, _ in children]))
+    cls, metadata, names, specs = treespec
+    children = [without_labels(child, leaves) for child in specs]
+    spec = (cls, metadata, names, tuple([child for child, _ in children]))
     return spec, itertools.chain.from_iterable(part for _, part in children)
 
 
@@ -35,8 +35,8 @@ def labelled_leaves(treespec: Treespec, *, within: bool = False) -> list[bool]:
     """Return for each leaf of a structure whether it is in a label."""
     if treespec is None:
         return [within]
-    inside = within or treespec[0] is NonDifferentiable
-    return [labelled for child in treespec[3] for labelled in labelled_leaves(child, within=inside)]
+    inside = within or is_label(treespec)
+    return [labelled for child in children_of(treespec) for labelled in labelled_leaves(child, within=inside)]
 
 
 def is_array(leaf: Any) -> bool:
@@ -73,7 +73,7 @@ class Outline:
     ) -> None:
         self._treespec = treespec
         # The structure of the result, without the residuals.
-        self.spec: Treespec = treespec[3][0] if has_residuals else treespec
+        self.spec: Treespec = children_of(treespec)[0] if has_residuals else treespec
         self._places = places
         self._leaves = list(leaves)
         for place in places:
@@ -131,7 +131,9 @@ class Arguments(Outline):
         self._treespec = treespec
         self.are_arrays: bool = treespec is None and self.size == len(leaves)
         # The structure of each positional argument.
-        self.specs: tuple[Treespec, ...] = (None,) * len(leaves) if treespec is None else treespec[3][0][3]
+        self.specs: tuple[Treespec, ...] = (None,) * len(leaves)
+        if treespec is not None:
+            self.specs = children_of(children_of(treespec)[0])
         # Which leaves have no gradient: those in labels and in keyword arguments.
         self._is_fixed = [labelled for spec in self.specs for labelled in labelled_leaves(spec)]
         self._is_fixed += [True] * (len(leaves) - len(self._is_fixed))
@@ -161,7 +163,11 @@ class Arguments(Outline):
         if self.are_arrays:
             return tuple(tangents)
         leaves = self.by_leaf(tangents, [_zero(leaf) for leaf in self._leaves])
-        return tuple(leaves) if self._treespec is None else build(*without_labels(self._treespec[3][0], iter(leaves)))
+        return (
+            tuple(leaves)
+            if self._treespec is None
+            else build(*without_labels(children_of(self._treespec)[0], iter(leaves)))
+        )
 
 
 def _zero(leaf: Any) -> Any:

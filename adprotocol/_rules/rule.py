@@ -16,7 +16,7 @@ from adprotocol._rules.host_function import HostFunction, host_hook, read_only
 from adprotocol._rules.outline import ONE_ARRAY, Arguments, Outline, is_array, labelled_leaves
 from adprotocol._rules.signature import keyword_defaults, reads, takes_arguments
 from adprotocol._trees.held import check_held, check_opaque, search
-from adprotocol._trees.treespec import count_leaves
+from adprotocol._trees.treespec import children_of, count_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError
 from adprotocol.messages import full_kind_of, kind_of
@@ -117,7 +117,7 @@ class DerivativeRule:
             )
             raise RuleError(msg)
         leaves, treespec = flatten_result(returned)
-        own = count_leaves(treespec[3][0]) if has_residuals else len(leaves)
+        own = count_leaves(children_of(treespec)[0]) if has_residuals else len(leaves)
         labelled = labelled_leaves(treespec)
         outputs = [i for i in range(own) if not labelled[i] and _is_differentiated(leaves[i])]
         places = outputs + [i for i, leaf in enumerate(leaves) if is_array(leaf) and i not in outputs]

@@ -45,7 +45,7 @@ def _merge(first: Any, other: Any, leaf_types: set[type], depth: int) -> Any:
     children, metadata, names = binding.contents(first)
     others, metadata_beside, names_beside = binding.contents(other)
     alike = names is names_beside and (metadata is metadata_beside or cls is dict)
-    if not (alike or same_node((cls, metadata, names), (cls, metadata_beside, names_beside))):
+    if not (alike or same_node((cls, metadata, names, ()), (cls, metadata_beside, names_beside, ()))):
         raise NotMergedError
     if len(children) != len(others):
         raise NotMergedError

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, LABEL, OPAQUE, VIEWED, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import Viewed, build, split
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 DEEPEST = 2_000
 # As many children are looked at one by one.
 _FEW = 8
+# The kinds of leaves that are opened with labels.
+_OPENED = (LABEL, VIEWED)
 
 
 def binding_for(value: Any) -> Binding:
@@ -70,7 +72,9 @@ class Flattened:
     framework's own trees, a dataclass that these see as a leaf is one, unless it holds
     an array, a float or None, or may hold one in another part. Where
     declarations count, `frozen` holds the ranges of leaves that the classes above
-    them freeze. A node for which `is_leaf` is True is a leaf that takes no gradient.
+    them freeze. A node for which `is_leaf` is True is a leaf that takes no gradient. With
+    `labels`, a label is a node above the constant in it, and an array that is also a
+    container (the box of a dict) is that container.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
@@ -82,9 +86,11 @@ class Flattened:
         opened: bool = False,
         declared: bool = False,
         is_leaf: Callable[[Any], bool] | None = None,
+        labels: bool = False,
     ) -> None:
         binding = binding_for(value)
-        if binding.flatten is None and (binding.view is None or not opened):
+        is_open = (opened and binding.view is not None) or (labels and binding.kind in _OPENED)
+        if binding.flatten is None and not is_open:
             self.treespec: Treespec = None
             self.leaves: list[Any] = [value]
             self.bindings: dict[type, Binding] = {type(value): binding}
@@ -94,6 +100,7 @@ class Flattened:
         self._is_leaf = is_leaf
         self._opened = opened
         self._declared = declared
+        self._labels = labels
         # The classes that were met and declare nothing.
         self._silent: set[type] = set()
         self.leaves, self.bindings, self.views, self.frozen = [], {}, [], []
@@ -111,7 +118,7 @@ class Flattened:
         cls = type(value)
         binding = binding_for(value)
         if binding.flatten is None:
-            return self._leaf(value, binding, depth)
+            return self._visit_leaf(value, binding, depth)
         if depth > DEEPEST:
             raise RecursionError
         if self._is_leaf is not None and self._is_leaf(value):
@@ -127,36 +134,41 @@ class Flattened:
             declares = declaration.declares(cls)
             if not declares:
                 self._silent.add(cls)
-        found: list[Treespec] = []
         if declares:
-            found = self._visit_declared(value, children, names, depth)
+            specs = self._visit_declared(value, children, names, depth)
         else:
             known, leaves = self.bindings, self.leaves
             if len(children) > _FEW and set(map(type, children)) <= known.keys():
                 leaves.extend(children)
-                found = [None] * len(children)
+                specs = [None] * len(children)
             else:
+                specs = []
                 for child in children:
                     # Nothing is called for a leaf of a class that was met.
                     if type(child) in known:
                         leaves.append(child)
-                        found.append(None)
+                        specs.append(None)
                     else:
-                        found.append(self._visit(child, depth + 1))
+                        specs.append(self._visit(child, depth + 1))
         self._in_library = outside
-        return (cls, metadata, names, tuple(found))
+        return (cls, metadata, names, tuple(specs))
 
     def _unopened(self, value: Any) -> Treespec:
         self._inert.append(type(value))
         self.leaves.append(value)
         return None
 
-    def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
+    def _visit_leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
+        cls = type(value)
         if self._opened and binding.view is not None:
             view = binding.view(value)
             self.views.append((len(self.leaves), view))
-            return (Viewed, view, None, (self._visit(view.container, depth + 1),))
-        self.bindings[type(value)] = binding
+            return (Viewed, view, ("",), (self._visit(view.container, depth + 1),))
+        if self._labels and binding.kind is LABEL:
+            return (cls, None, ("",), (self._visit(value.value, depth + 1),))
+        if self._labels and binding.kind is VIEWED and binding.view is not None:
+            return self._visit(binding.view(value).container, depth + 1)
+        self.bindings[cls] = binding
         self.leaves.append(value)
         return None
 

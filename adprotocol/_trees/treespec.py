@@ -1,15 +1,18 @@
 """A treespec: a structure without its leaves, as a nested tuple.
 
-Of a node it is ``(class, metadata, names of the children, treespecs of the
-children)``, of a leaf None. So it holds classes, keys and constants alone: a compiler
-can keep it, and hashing and comparing it call no Python function. The class `Viewed`
-stands for an object that is shown as a container, its one child; the metadata are its view.
+Of a node it is ``(class, metadata, names of the children in paths, treespecs of the children)``, of a leaf None; unpack
+it by these names. So it holds classes, keys and constants alone: a compiler can keep it, and hashing and comparing it
+call no Python function. A named tuple would take a sixth longer to flatten a structure.
+
+The class `Viewed` stands for an object that is shown as a container, its one child; the metadata are its view. A label
+that was opened is a node too, whose one child is the value in it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 
+from adprotocol._dispatch.binding import LABEL
 from adprotocol._dispatch.table import lookup
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.messages import nearest, quoted, shown, with_article
@@ -19,7 +22,12 @@ if TYPE_CHECKING:
 
     from adprotocol.hookspecs import View
 
-Treespec = Any
+    Node = tuple[type, Any, tuple[Any, ...], tuple["Treespec", ...]]
+    Treespec = Node | None
+
+
+# The parts of a leaf, as if it were a node.
+LEAF: Any = (None, None, (), ())
 
 
 class Viewed:
@@ -52,7 +60,7 @@ def split(treespec: Treespec, leaf: Callable[[], Any], taken: Callable[[], bool]
         one, two = dict.fromkeys(metadata[0]), dict.fromkeys(metadata[0])
     else:
         one, two = [None] * len(children), [None] * len(children)
-        names = range(len(children))
+        names = range(len(children))  # type: ignore[assignment]
     i = 0
     for child in children:
         if child is None:
@@ -66,13 +74,29 @@ def split(treespec: Treespec, leaf: Callable[[], Any], taken: Callable[[], bool]
     return unflatten(metadata, one), unflatten(metadata, two)  # type: ignore[misc]
 
 
-def without_views(treespec: Treespec) -> Treespec:
-    """Return the treespec in which each view is its container, as in results."""
+def map_nodes(function: Callable[..., Treespec], treespec: Treespec) -> Treespec:
+    """Return a treespec with what `function` returns in place of each node, given its parts, the new children last."""
     if treespec is None:
         return None
     cls, metadata, names, children = treespec
-    shown = [None if child is None else without_views(child) for child in children]
-    return shown[0] if cls is Viewed else (cls, metadata, names, tuple(shown))
+    return function(cls, metadata, names, tuple([map_nodes(function, child) for child in children]))
+
+
+def without_views(treespec: Treespec) -> Treespec:
+    """Return the treespec in which each view is its container, as in results."""
+    return map_nodes(lambda cls, *parts: parts[-1][0] if cls is Viewed else (cls, *parts), treespec)
+
+
+def children_of(treespec: Treespec) -> tuple[Treespec, ...]:
+    """Return the treespecs of the children; none of a leaf."""
+    _, _, _, children = treespec or LEAF
+    return children
+
+
+def is_label(treespec: Treespec) -> bool:
+    """Return whether a treespec is that of a label that was opened."""
+    cls, _, _, _ = treespec or LEAF
+    return cls not in (None, Viewed) and lookup(cls).kind is LABEL
 
 
 def treespecs_equal(one: Treespec, other: Treespec) -> bool:
@@ -81,39 +105,43 @@ def treespecs_equal(one: Treespec, other: Treespec) -> bool:
         return one is other
     if not same_node(one, other):
         return False
-    for child, beside in zip(one[3], other[3], strict=True):
+    for child, beside in zip(children_of(one), children_of(other), strict=True):
         if child is not beside and not treespecs_equal(child, beside):
             return False
     return True
 
 
-def same_node(one: Treespec, other: Treespec) -> bool:
+def same_node(one: Node, other: Node) -> bool:
     """Return whether two outermost nodes are alike; the order of the keys of a dict is no part of its structure."""
+    cls, metadata, names, _ = one
+    cls_beside, metadata_beside, names_beside, _ = other
     # Before 2.13 Dynamo of PyTorch does not trace `!=` of tuples.
-    if not (one[0] is other[0] and one[2] == other[2]):
+    if not (cls is cls_beside and names == names_beside):
         return False
-    if one[0] is defaultdict:
-        return bool(one[1][0] is other[1][0])
-    return one[0] is dict or same_constant(one[1], other[1])
+    if cls is defaultdict:
+        return bool(metadata[0] is metadata_beside[0])
+    return cls is dict or same_constant(metadata, metadata_beside)
 
 
 def difference(one: Treespec, other: Treespec, name: str, other_name: str, above: str = "") -> str:
     """Say where and how two treespecs, of structures with these names, differ first; `above` is their path."""
-    nodes = (one, name), (other, other_name)
+    cls, metadata, names, children = one or LEAF
+    cls_beside, metadata_beside, names_beside, children_beside = other or LEAF
     if one is not None and other is not None:
-        for (node, has), (beside, lacks) in (nodes, nodes[::-1]):
-            for key in node[2]:
-                if key not in beside[2]:
+        sides = (names, name), (names_beside, other_name)
+        for (keys, has), (keys_beside, lacks) in (sides, sides[::-1]):
+            for key in keys:
+                if key not in keys_beside:
                     here = f"{above}.{text(key)}".lstrip(".")
-                    near = nearest(text(key), map(text, beside[2]))
+                    near = nearest(text(key), map(text, keys_beside))
                     return f"{quoted(here)} is in {has} and not in {lacks} (the nearest there are {near})"
         if same_node(one, other):
-            for key, child, beside in zip(one[2], one[3], other[3], strict=True):
+            for key, child, beside in zip(names, children, children_beside, strict=True):
                 if not treespecs_equal(child, beside):
                     return difference(child, beside, name, other_name, f"{above}.{text(key)}".lstrip("."))
-    kinds = ["a leaf" if node is None else with_article(node[0].__qualname__) for node, _ in nodes]
+    kinds = ["a leaf" if node is None else with_article(node.__qualname__) for node in (cls, cls_beside)]
     if kinds[0] == kinds[1]:  # static fields, the length of a deque
-        kinds = [f"{kind} with the data {shown(node[1], 100)}" for kind, (node, _) in zip(kinds, nodes, strict=True)]
+        kinds = [f"{kinds[0]} with the data {shown(static, 100)}" for static in (metadata, metadata_beside)]
     return f"{quoted(above)} is {kinds[0]} in {name} and {kinds[1]} in {other_name}"
 
 
@@ -134,7 +162,7 @@ def count_leaves(treespec: Treespec) -> int:
     if treespec is None:
         return 1
     count = 0
-    for child in treespec[3]:
+    for child in children_of(treespec):
         count += count_leaves(child)
     return count
 
@@ -144,31 +172,20 @@ def text(name: Any) -> str:
     return name[:] if isinstance(name, str) else str(name)  # Dynamo does not trace str.__str__ of a member
 
 
-def paths(treespec: Treespec, above: str = "") -> list[str]:
-    """Return the path of each leaf: the names of the nodes above it, joined by dots."""
+def paths(treespec: Treespec, above: str = "", views: list[tuple[str, View]] | None = None) -> list[str]:
+    """Return the path of each leaf: the names of the nodes above it, joined by dots; add each view with its path."""
     if treespec is None:
         return [above]
-    if treespec[0] is Viewed:
-        return paths(treespec[3][0], above)
+    cls, metadata, names, children = treespec
+    if cls is Viewed:
+        if views is not None:
+            views.append((above, metadata))
+        return paths(children[0], above, views)
     prefix = f"{above}." if above else ""
     found: list[str] = []
-    for name, child in zip(treespec[2], treespec[3], strict=True):
+    for name, child in zip(names, children, strict=True):
         if child is None:
             found.append(f"{prefix}{text(name)}")
         else:
-            found.extend(paths(child, f"{prefix}{text(name)}"))
+            found.extend(paths(child, f"{prefix}{text(name)}", views))
     return found
-
-
-def views(treespec: Treespec, above: str = "") -> list[tuple[str, View]]:
-    """Return each view with its path."""
-    if treespec is None:
-        return []
-    if treespec[0] is Viewed:
-        return [(above, treespec[1]), *views(treespec[3][0], above)]
-    prefix = f"{above}." if above else ""
-    return [
-        view
-        for name, child in zip(treespec[2], treespec[3], strict=True)
-        for view in views(child, f"{prefix}{text(name)}")
-    ]
