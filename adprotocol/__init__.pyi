@@ -1,6 +1,6 @@
 # The types of the public functions, for type checkers alone; the docstrings are with the functions.
 #
-# Where two overloads match, the first decides: positions that are written out, then any others.
+# Where two overloads match, the first decides.
 # mypy: disable-error-code="overload-overlap"
 # An argument of type Any is a module too.
 # pyright: reportOverlappingOverload=false
@@ -55,9 +55,8 @@ _C = TypeVar("_C", bound=type)
 _F = TypeVar("_F")
 _Aux = TypeVar("_Aux")
 _Value = TypeVar("_Value")
-# The arguments that are differentiated. Bound to Any, as pyright lets the body of a lambda use its parameters then.
+# The argument that is differentiated. Bound to Any, as pyright lets the body of a lambda use its parameters then.
 _A = TypeVar("_A", bound=Any)
-_B = TypeVar("_B", bound=Any)
 _P = ParamSpec("_P")
 _Q = ParamSpec("_Q")
 _Ts = TypeVarTuple("_Ts")
@@ -200,12 +199,14 @@ def cond(
     false_fun: Callable[[*_Ts], _F],
     *operands: *_Ts,
 ) -> _T | _F: ...
+@overload
 def where(
-    mask: Any,
-    true_fun: Callable[[*_Ts], _T],
-    false_fun: Callable[[*_Ts], _F],
-    *operands: *_Ts,
-) -> _T | _F: ...
+    mask: Any, true_fun: Callable[[*_Ts], _T], false_fun: Callable[[*_Ts], float], *operands: *_Ts
+) -> _T: ...  # beside an array a number becomes one
+@overload
+def where(mask: Any, true_fun: Callable[[*_Ts], float], false_fun: Callable[[*_Ts], _T], *operands: *_Ts) -> _T: ...
+@overload
+def where(mask: Any, true_fun: Callable[[*_Ts], _T], false_fun: Callable[[*_Ts], _F], *operands: *_Ts) -> _T | _F: ...
 @overload
 def trainable(tree: _Module, where: Any = None) -> dict[str, Any]: ...
 @overload
@@ -273,24 +274,6 @@ def value_and_grad(
 ) -> _ValueAndGrad[_A, _P, _S]: ...
 @overload
 def value_and_grad(
-    fun: Callable[Concatenate[_A, _B, _P], _S],
-    *,
-    where: Any = None,
-    argnums: Literal[1],
-    has_aux: Literal[False] = False,
-    backend: str | None = None,
-) -> _Function[Concatenate[_A, _B, _P], tuple[_S, _B]]: ...
-@overload
-def value_and_grad(
-    fun: Callable[Concatenate[_A, _B, _P], _S],
-    *,
-    where: Any = None,
-    argnums: tuple[Literal[0], Literal[1]],
-    has_aux: Literal[False] = False,
-    backend: str | None = None,
-) -> _Function[Concatenate[_A, _B, _P], tuple[_S, tuple[_A, _B]]]: ...
-@overload
-def value_and_grad(
     fun: Callable[_P, _S],
     *,
     where: Any = None,
@@ -316,24 +299,6 @@ def value_and_grad(
     has_aux: Literal[True],
     backend: str | None = None,
 ) -> _ValueAndGrad[_A, _P, tuple[_S, _Aux]]: ...
-@overload
-def value_and_grad(
-    fun: Callable[Concatenate[_A, _B, _P], tuple[_S, _Aux]],
-    *,
-    where: Any = None,
-    argnums: Literal[1],
-    has_aux: Literal[True],
-    backend: str | None = None,
-) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_S, _Aux], _B]]: ...
-@overload
-def value_and_grad(
-    fun: Callable[Concatenate[_A, _B, _P], tuple[_S, _Aux]],
-    *,
-    where: Any = None,
-    argnums: tuple[Literal[0], Literal[1]],
-    has_aux: Literal[True],
-    backend: str | None = None,
-) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_S, _Aux], tuple[_A, _B]]]: ...
 @overload
 def value_and_grad(
     fun: Callable[_P, tuple[_S, _Aux]],
@@ -372,24 +337,6 @@ def grad(
 ) -> _Grad[_A, _P]: ...
 @overload
 def grad(
-    fun: Callable[Concatenate[_A, _B, _P], SupportsFloat],
-    *,
-    where: Any = None,
-    argnums: Literal[1],
-    has_aux: Literal[False] = False,
-    backend: str | None = None,
-) -> _Function[Concatenate[_A, _B, _P], _B]: ...
-@overload
-def grad(
-    fun: Callable[Concatenate[_A, _B, _P], SupportsFloat],
-    *,
-    where: Any = None,
-    argnums: tuple[Literal[0], Literal[1]],
-    has_aux: Literal[False] = False,
-    backend: str | None = None,
-) -> _Function[Concatenate[_A, _B, _P], tuple[_A, _B]]: ...
-@overload
-def grad(
     fun: Callable[_P, SupportsFloat],
     *,
     where: Any = None,
@@ -415,24 +362,6 @@ def grad(
     has_aux: Literal[True],
     backend: str | None = None,
 ) -> _GradAndAux[_A, _P, _Aux]: ...
-@overload
-def grad(
-    fun: Callable[Concatenate[_A, _B, _P], tuple[SupportsFloat, _Aux]],
-    *,
-    where: Any = None,
-    argnums: Literal[1],
-    has_aux: Literal[True],
-    backend: str | None = None,
-) -> _Function[Concatenate[_A, _B, _P], tuple[_B, _Aux]]: ...
-@overload
-def grad(
-    fun: Callable[Concatenate[_A, _B, _P], tuple[SupportsFloat, _Aux]],
-    *,
-    where: Any = None,
-    argnums: tuple[Literal[0], Literal[1]],
-    has_aux: Literal[True],
-    backend: str | None = None,
-) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_A, _B], _Aux]]: ...
 @overload
 def grad(
     fun: Callable[_P, tuple[SupportsFloat, _Aux]],
