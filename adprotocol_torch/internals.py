@@ -326,7 +326,7 @@ def like_parameter(tensor: torch.Tensor, parameter: torch.nn.Parameter) -> torch
     return tensor
 
 
-def gradient_hooks(parameter: torch.nn.Parameter) -> list[Callable[[torch.Tensor], Any]]:
+def gradient_hooks(parameter: torch.Tensor) -> list[Callable[[torch.Tensor], Any]]:
     """Return what ``register_hook`` was given; nothing public lists it."""
     return list((parameter._backward_hooks or {}).values())
 
