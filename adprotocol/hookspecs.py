@@ -129,10 +129,14 @@ class TreeLibrary(NamedTuple):
             as it is. Called when the class is registered, or, for those registered
             before, when the plugin is loaded: at the end of the import of its
             framework. By default the library learns no class.
+        is_buffer: takes an instance of a class that `node` knows; returns whether what it
+            holds never takes a gradient, as a variable of flax that is not a parameter.
+            Called once for each class. By default none is.
     """
 
     node: Callable[[Any], Node | None]
     register: Callable[[type, Callable[[Any], Any], Unflatten], None] | None = None
+    is_buffer: Callable[[Any], bool] = lambda value: False  # noqa: ARG005
 
 
 # Signatures only: pluggy reads the arguments, and nothing runs the bodies.

@@ -11,8 +11,8 @@ import jax.export
 import jax.numpy as jnp
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
-from adprotocol import NonDifferentiable, register_trainable
-from adprotocol.extend import declares
+from adprotocol import NonDifferentiable
+from adprotocol.extend import declares, trainable_names
 from adprotocol.hookspecs import TreeLibrary
 from adprotocol_jax import internals
 from adprotocol_jax.primitives import as_constant_if_tracked
@@ -28,10 +28,6 @@ def _node(value: Any) -> Any:
     entry = internals.NODES.get(type(value))
     if entry is None:
         return None
-    # A statistic of flax is no parameter, which JAX's trees do not show.
-    statistic = getattr(sys.modules.get("flax.nnx"), "BatchStat", None)
-    if statistic is not None and isinstance(value, statistic) and not declares(type(value)):
-        register_trainable(statistic, [])
     if internals.is_by_fields(entry.to_iter):
         return _dataclass(entry.from_iter)
 
@@ -105,7 +101,15 @@ def _register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any
     jax.tree_util.register_pytree_with_keys(cls, with_keys, unflatten, without_keys)
 
 
-LIBRARY = TreeLibrary(_node, _register)
+def _is_buffer(value: Any) -> bool:
+    """Return whether a value is a variable of flax nnx that is neither a parameter nor declared to be trained."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None or not isinstance(value, nnx.Variable) or isinstance(value, nnx.Param):
+        return False
+    return not (declares(type(value)) and trainable_names(value, ("value",)))
+
+
+LIBRARY = TreeLibrary(_node, _register, _is_buffer)
 
 
 def register_label() -> None:

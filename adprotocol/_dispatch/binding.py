@@ -86,8 +86,8 @@ class Binding:
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework; `part` tells apart several bindings of one kind. `flatten` and
     `unflatten` are those of a container (`adprotocol._trees.node`), None for a leaf;
-    `contents` returns children, metadata, and names or None; `origin` is ``"library"`` if a
-    framework's own trees know its class, ``"fields"`` if none does. `stands_for` returns
+    `contents` returns children, metadata, and names or None; `origin` is how its class is
+    known (`adprotocol._trees.node.origin`). `stands_for` returns
     the values that a leaf stands for (an object array for its elements), or None if it is
     one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so

@@ -37,7 +37,8 @@ def trainable(tree: Any, where: Any = None) -> Any:
         where: overrides declarations and flags for this call: a function of
             ``(path, leaf)`` that returns a bool; a mask, bools in the structure of
             `tree` or of its upper part; one pattern or several over dotted paths
-            (``"*.variance"``, ``["layers.0.*", "scale"]``; * matches dots too).
+            (``"*.variance"``, ``["layers.0.*", "scale"]``; * matches dots too). One with
+            a wildcard passes over leaves that can never take a gradient.
 
     Returns:
         The structure of `tree`. The leaves are the identical objects.
@@ -45,7 +46,8 @@ def trainable(tree: Any, where: Any = None) -> Any:
     Raises:
         SelectionError: a pattern matches nothing, a mask has another structure or
             holds something other than bools, a predicate returns something other
-            than a bool, or a selected leaf cannot take a gradient.
+            than a bool, or a selected leaf can never take a gradient (by a pattern
+            with a wildcard: if no other is selected).
         DeclarationError: a class declares a field that it does not have.
         TreeError: the structure contains itself, is too deep, or has a node that
             cannot be rebuilt with None in it.

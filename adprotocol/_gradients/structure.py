@@ -119,6 +119,7 @@ class Structure(Flattened):
         if self._has_opaque:
             self._search_opaque(mask)
         known = [(start, tree_leaves((view.flags,))) for start, view in self.views if view.flags is not None]
+        known += [(start, [None] * (stop - start)) for start, stop in self.buffers]
         if not known:
             return flags_of(self.leaves, mask, self.bindings)
         asked = list(mask)

@@ -34,7 +34,7 @@ def select(structures: list[Structure], where: Any, *, several: bool = False, st
     else:
         patterns = _patterns(where)
         if patterns is not None:
-            masks = _by_patterns(structures, patterns)
+            masks = _by_patterns(structures, patterns, strict=strict)
         elif _is_predicate(where):
             masks = [_by_predicate(structure, where) for structure in structures]
         else:
@@ -69,17 +69,19 @@ def _is_predicate(where: Any) -> bool:
     return callable(where) and not is_container(where)
 
 
-def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list[list[bool]]:
+def _by_patterns(structures: list[Structure], patterns: tuple[str, ...], *, strict: bool) -> list[list[bool]]:
     paths = [structure.paths for structure in structures]
     masks = [[False] * len(names) for names in paths]
     for pattern in patterns:
-        is_matched = False
-        for structure, names, mask in zip(structures, paths, masks, strict=True):
+        matched = []
+        for structure, names in zip(structures, paths, strict=True):
             first = {name for alias, name in structure.aliases() if matches(alias, pattern)}
-            for i, name in enumerate(names):
-                if name in first or matches(name, pattern):
-                    mask[i] = is_matched = True
-        if not is_matched:
+            matched.append([name in first or matches(name, pattern) for name in names])
+        if strict and any(sign in pattern for sign in "*?["):
+            matched = _passed_over(structures, matched)
+        for mask, selected in zip(masks, matched, strict=True):
+            mask[:] = [old or new for old, new in zip(mask, selected, strict=True)]
+        if not any(True in selected for selected in matched):
             every = [name for names in paths for name in names]
             msg = (
                 f"where={pattern!r} matches no leaf; the nearest paths are {nearest(pattern, every)}. A pattern "
@@ -91,6 +93,15 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
                 msg += f". A bracket begins a set of characters; for that path write {escaped!r}"
             raise SelectionError(msg)
     return masks
+
+
+def _passed_over(structures: list[Structure], matched: list[list[bool]]) -> list[list[bool]]:
+    """Return what a pattern with a wildcard matched, without the leaves that cannot take a gradient, if others can."""
+    able = [
+        [wanted and flag is not None for wanted, flag in zip(selected, structure.capable(selected), strict=True)]
+        for structure, selected in zip(structures, matched, strict=True)
+    ]
+    return able if any(True in selected for selected in able) else matched
 
 
 def matches(name: str, pattern: str) -> bool:

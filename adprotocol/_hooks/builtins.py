@@ -74,7 +74,7 @@ def recognise(cls: type) -> Binding:  # one return for each kind
         # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
         functions = node.of_blank(cls)
         if functions is not None:
-            return of_container(*functions)
+            return of_container(*functions, origin=node.origin(cls))
         raise unclaimed(cls)
     return BINDINGS.OPAQUE
 

@@ -32,8 +32,8 @@ NAMESPACE = "adprotocol"
 _NODES: dict[type, Functions] = {}
 _BY_FIELDS: set[type] = set()
 
-# Those that a framework's own trees know.
-_BY_LIBRARY: set[type] = set()
+# Those that a framework's own trees know, and whether each is a buffer.
+_BY_LIBRARY: dict[type, bool] = {}
 
 # The classes that `register_structure` was given, each with its functions.
 STRUCTURES: dict[type, Functions] = {}
@@ -124,8 +124,10 @@ def functions_of(cls: type) -> Functions | None:
 
 
 def origin(cls: type) -> str | None:
-    """Return ``"library"`` for a class that a framework's own trees know, ``"fields"`` for one that none knows."""
-    return "library" if cls in _BY_LIBRARY else "fields" if cls in _BY_FIELDS else None
+    """Return how a class is known: ``"library"`` or ``"buffer"`` by a framework's own trees, ``"fields"`` by none."""
+    if cls in _BY_LIBRARY:
+        return "buffer" if _BY_LIBRARY[cls] else "library"
+    return "fields" if cls in _BY_FIELDS else None
 
 
 def of_value(value: Any) -> Functions | None:
@@ -134,7 +136,7 @@ def of_value(value: Any) -> Functions | None:
         found = None if plugin.tree_library is None else plugin.tree_library.node(value)
         if found is not None:
             _NODES[type(value)] = functions = _checked(*found)
-            _BY_LIBRARY.add(type(value))
+            _BY_LIBRARY[type(value)] = plugin.tree_library.is_buffer(value)  # type: ignore[union-attr]
             return functions
     return None
 

@@ -55,7 +55,7 @@ def admit(value: Any) -> str:
     functions = node.of_value(value)
     if functions is None:
         return lookup(type(value)).name
-    TABLE[type(value)] = binding = BINDINGS.of_container(*functions, origin="library")
+    TABLE[type(value)] = binding = BINDINGS.of_container(*functions, origin=node.origin(type(value)))
     return binding.name
 
 
@@ -70,11 +70,12 @@ class Flattened:
     Where views are opened, an object that has one (a module) is a node above its
     container; `views` holds each with the position of its first leaf. Inside a node of a
     framework's own trees, a dataclass that these see as a leaf is one, unless it holds
-    an array, a float or None, or may hold one in another part. Where
-    declarations count, `frozen` holds the ranges of leaves that the classes above
-    them freeze. A node for which `is_leaf` is True is a leaf that takes no gradient. With
-    `labels`, a label is a node above the constant in it, and an array that is also a
-    container (the box of a dict) is that container.
+    an array, a float or None, or may hold one in another part; `buffers` holds the
+    ranges of leaves below nodes that never take a gradient. Where declarations count,
+    `frozen` holds the ranges of leaves that the classes above them freeze. A node for
+    which `is_leaf` is True is a leaf that takes no gradient. With `labels`, a label is a
+    node above the constant in it, and an array that is also a container (the box of a
+    dict) is that container.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
@@ -96,6 +97,7 @@ class Flattened:
             self.bindings: dict[type, Binding] = {type(value): binding}
             self.views: list[tuple[int, View]] = []
             self.frozen: list[tuple[int, int]] = []
+            self.buffers: list[tuple[int, int]] = []
             return
         self._is_leaf = is_leaf
         self._opened = opened
@@ -103,7 +105,7 @@ class Flattened:
         self._labels = labels
         # The classes that were met and declare nothing.
         self._silent: set[type] = set()
-        self.leaves, self.bindings, self.views, self.frozen = [], {}, [], []
+        self.leaves, self.bindings, self.views, self.frozen, self.buffers = [], {}, [], [], []
         self._in_library = False
         self._inert: list[type] = []
         try:
@@ -124,11 +126,12 @@ class Flattened:
         if self._is_leaf is not None and self._is_leaf(value):
             return self._unopened(value)
         children, metadata, names = binding.flatten(value)
+        start = len(self.leaves)
         outside = self._in_library
         if binding.origin is not None and self._opened:
             if outside and binding.origin == "fields" and is_inert(children):
                 return self._unopened(value)
-            self._in_library = outside or binding.origin == "library"
+            self._in_library = outside or binding.origin != "fields"
         declares = False
         if self._declared and cls not in self._silent:
             declares = declaration.declares(cls)
@@ -151,6 +154,8 @@ class Flattened:
                     else:
                         specs.append(self._visit(child, depth + 1))
         self._in_library = outside
+        if binding.origin == "buffer":
+            self.buffers.append((start, len(self.leaves)))
         return (cls, metadata, names, tuple(specs))
 
     def _unopened(self, value: Any) -> Treespec:

@@ -411,12 +411,15 @@ def test_a_selected_leaf_that_can_take_no_gradient_is_refused_by_its_path(kind):
     leaf, named = INCAPABLE[kind]
     tree = {"k": [1.0, Kernel(leaf)]}
     masks = {"k": [True, Kernel(True, True)]}, {"k": True}, True
-    for where in ("k.1.variance", "*", ["k.0", "*.variance"], lambda path, leaf: True, *masks):
+    for where in ("k.1.variance", ["k.0", "*.variance"], ["*", "k.1.variance"], lambda path, leaf: True, *masks):
         with pytest.raises(SelectionError, match=rf"where selects 'k\.1\.variance', .*{named}"):
             trainable(tree, where=where)
     with pytest.raises(SelectionError, match=f"where selects the value itself, .*{named}"):
         trainable(leaf, where=True)
     assert selected(tree, "k.1.scale") == ["k.1.scale"]
+    for where in ("*", "k.*", "k.1.*", ["k.?.*", "k.0"]):
+        assert "k.1.variance" not in selected(tree, where)
+        assert "k.1.scale" in selected(tree, where)
 
 
 def test_a_complex_number_takes_a_gradient_if_selected():

@@ -255,6 +255,38 @@ def test_nnx_paths_and_kinds_of_variable():
     )
 
 
+class Mean(nnx.Variable):
+    """A user's own statistic."""
+
+
+class Adapted(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = nnx.LoRALinear(2, 3, lora_rank=1, rngs=rngs)
+        self.norm = nnx.BatchNorm(3, use_running_average=True, rngs=rngs)
+        self.mean, self.cache = Mean(jnp.ones(2)), nnx.Cache(jnp.ones(2))
+
+    def __call__(self, x):
+        return self.norm(self.linear((x - self.mean[...]) * self.cache[...]))
+
+
+def test_nnx_trains_parameters_alone():
+    model = Adapted(nnx.Rngs(0))
+    native = nnx.grad(squared, argnums=nnx.DiffState(0, nnx.Param))(model, BATCH)
+    kinds = {name: type(variable) for name, variable in nnx.to_flat_state(nnx.state(model))}
+    for where in (None, "*", ["linear.*", "norm.*"]):
+        for call in (adprotocol.grad(squared, where=where), jax.jit(adprotocol.grad(squared, where=where))):
+            gradient = call(model, BATCH)
+            found = nnx.to_flat_state(nnx.state(gradient))
+            taken = {name for name, variable in found if variable.get_raw_value() is not None}
+            assert taken == {name for name, kind in kinds.items() if issubclass(kind, nnx.Param)}
+            assert same(nnx.to_pure_dict(nnx.state(gradient, nnx.Param)), nnx.to_pure_dict(native))
+    for where in ("mean.value", "cache.*", "norm.mean.value", lambda path, leaf: path.startswith("norm.var")):
+        with pytest.raises(SelectionError, match="which is an ArrayImpl of dtype float32 and cannot take a gradient"):
+            adprotocol.grad(squared, where=where)(model, BATCH)
+    # A statistic may be differentiated by JAX all the same.
+    assert jax.grad(lambda x: jnp.where(within_gradient(Mean(x)), 3.0, 1.0) * x)(X) == 3.0
+
+
 def test_nnx_state_of_a_training_call_comes_out_as_auxiliary_output():
     model = Perceptron(nnx.Rngs(0))
     model.train()

@@ -203,7 +203,7 @@ def module(h: Checked) -> None:
     """The gradient of a module has the qualified names of its parameters, and the module is as before.
 
     Expect 2 a b s in a module, and w ** 2 in one below it: gradients by qualified name, None for b, whose flag is off,
-    unless it is selected; s is an array of the module, and no parameter.
+    unless it is selected; s is an array of the module that is not a parameter, which "*" passes over.
     """
     model = h.module({"a": 2.0, "b": 3.0, "s": 5.0, "inner": h.module({"w": 7.0})}, frozen=["b"], buffers=["s"])
     a, w = model.a, model.inner.w
@@ -211,7 +211,12 @@ def module(h: Checked) -> None:
     def loss(m: Any) -> Any:
         return 2.0 * m.a * m.b * m.s + m.inner.w * m.inner.w
 
-    for where, due in ((None, {"a": 30.0, "inner.w": 14.0}), ("b", {"b": 20.0}), ("inner.*", {"inner.w": 14.0})):
+    for where, due in (
+        (None, {"a": 30.0, "inner.w": 14.0}),
+        ("b", {"b": 20.0}),
+        ("inner.*", {"inner.w": 14.0}),
+        ("*", {"a": 30.0, "b": 20.0, "inner.w": 14.0}),
+    ):
         value, gradient = adprotocol.value_and_grad(loss, where=where)(model)
         h.assert_equal(value, 109.0, "the value")
         found = _taken(gradient)
