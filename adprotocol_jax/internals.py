@@ -181,7 +181,7 @@ def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
     """
     closed_over = trace.frame.constvar_to_val
     originals = list(closed_over.items())
-    # JAX 0.8 stores a constant beside the value that it was made from.
+    # until jax 0.9: a constant is stored beside the value that it was made from.
     is_pair = hasattr(_pe, "Constants")
     for variable, value in originals:
         closed_over[variable] = value._replace(canonical=change(value.canonical)) if is_pair else change(value)
@@ -223,7 +223,8 @@ def _type_of(value: Any) -> Any:
 def varying_axes(value: Any) -> frozenset[Any]:
     """Return the axes of a mesh along which a value, or values of a type, may differ in ``jax.shard_map``."""
     aval = _type_of(value)
-    axes = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
+    # since jax 0.11: the first of these names.
+    axes = getattr(getattr(aval, "mat", None), "varying", None)
     return frozenset(getattr(aval, "vma", ()) if axes is None else axes)
 
 
@@ -234,7 +235,8 @@ def as_varying(value: Any, axes: frozenset[Any]) -> Any:
         return value
     if hasattr(jax.lax, "pcast"):
         return jax.lax.pcast(value, missing, to="varying")
-    return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009  (its name in 0.8.0, which is not typed)
+    # until jax 0.8.2: this name.
+    return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009
 
 
 def _as_sharded(value: Any, like: Any) -> Any:
@@ -260,7 +262,7 @@ def array_like(value: Any, like: Any) -> Any:
 
 def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:
     """Register the rule that ``grad`` uses; without one JAX traces the JVP rule, at 98 µs a call instead of 10."""
-    # Since 0.9 the first argument of a rule says whether it is for reverse mode.
+    # since jax 0.9: the first argument of a rule says whether it is for reverse mode.
     takes_is_vjp = "_is_vjp" in inspect.signature(_ad.fallback_linearize_rule).parameters
     found: Callable[..., Any] = rule if takes_is_vjp else functools.partial(rule, None)
 
@@ -268,7 +270,7 @@ def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:
         primals, nonzeros, residuals, linearized = found(*arguments, **params)
         return primals, nonzeros, residuals, None, lambda kept, _structured, *tangents: linearized(kept, *tangents)
 
-    # Since 0.11 a rule returns residuals of two kinds.
+    # since jax 0.11: a rule returns residuals of two kinds.
     structured = "structured_residuals" in _ad.LinearizeTrace.__annotations__
     _ad.primitive_linearizations[primitive] = with_structured_residuals if structured else found
 

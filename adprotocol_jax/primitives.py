@@ -64,13 +64,13 @@ def as_constant(value: Any) -> Any:
     """Return a tracer as a constant at every level; a concrete value, or one that is no array, stays as it is."""
     if not isinstance(value, jax.core.Tracer) or internals.is_no_array(value):
         return value
-    # JAX 0.11 flattens a function's results, and so calls this for a label, where no trace is active.
+    # since jax 0.11: a function's results are flattened, which calls this for a label, where no trace is active.
     if internals.current_trace() is None:
         with internals.set_current_trace(internals.trace_of(value)):
             return as_constant(value)
     stopped = jax.lax.stop_gradient(value)
-    # JAX returns arrays of its extended dtypes unchanged, though some (the 8-bit scales of flax) have tangents; and
-    # JAX 0.8 returns an integer tracer unchanged.
+    # JAX returns arrays of its extended dtypes unchanged, though some (the 8-bit scales of flax) have tangents.
+    # until jax 0.9: an integer tracer too.
     return _constant_p.bind(value) if stopped is value else stopped
 
 

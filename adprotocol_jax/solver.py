@@ -31,7 +31,7 @@ _DIRECT = frozenset({"DirectAdjoint", "ForwardMode"})
 _RULES = {
     "_custom_linear_solve_jvp": "jax.lax.custom_linear_solve",
     "_root_jvp": "jax.lax.custom_root",
-    "CustomRoot.lin": "jax.lax.custom_root",  # since 0.11
+    "CustomRoot.lin": "jax.lax.custom_root",  # since jax 0.11: this name
     "fun_vjp_jax": "jax.export",
 }
 _TWICE = "runs for the value and again for the derivative, and the first run cannot see that a derivative follows"

@@ -122,7 +122,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     traced = Branches(torch.Tensor, true_fun, false_fun)
     traced.of_true, traced.of_false = dynamo.kept(branches.if_true), dynamo.kept(branches.if_false)
     # torch.cond lets all results follow what one of them does.
-    for i, (one, other) in enumerate(zip(dynamo.kept(if_true), dynamo.kept(if_false))):  # noqa: B905  (PyTorch 2.9)
+    # until torch 2.10: Dynamo does not trace `strict=True`.
+    for i, (one, other) in enumerate(zip(dynamo.kept(if_true), dynamo.kept(if_false))):  # noqa: B905
         if not (one or other) and dynamo.ask_fake(results[i]):
             results[i] = results[i].detach()
     # Results that receive the same cotangent, as the terms of a sum do, PyTorch refuses or gets wrong. What selects

@@ -99,7 +99,7 @@ class TorchHarness(Harness):
             try:
                 return checkpoint(fun, *arguments, use_reentrant=False)
             except Exception as error:
-                # Before 2.13 its hooks outlive an error for as long as the frames of the traceback.
+                # until torch 2.13: its hooks outlive an error for as long as the frames of the traceback.
                 traceback.clear_frames(error.__traceback__)
                 raise
 

@@ -197,7 +197,7 @@ def _refuse(*_: Any) -> NoReturn:
     raise RuleError(msg)
 
 
-# In a graph a detach is no barrier: PyTorch 2.15 records an alias, which has a derivative.
+# since torch 2.15: a detach in a graph is recorded as an alias, which has a derivative.
 _LIBRARY = torch.library.Library("adprotocol", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("constant(Tensor array) -> Tensor")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("constant", torch.clone, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]

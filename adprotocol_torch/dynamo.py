@@ -74,7 +74,7 @@ def mark() -> None:
     internals.skip(CustomDerivative.__call__)
 
 
-# Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.
+# Where a graph breaks at a question, Dynamo calls this one, and the answer is that of eager mode.
 @internals.skip
 def within_gradient(value: torch.Tensor) -> bool:
     """Answer `within_gradient` in a function that Dynamo traces."""
@@ -177,9 +177,10 @@ def names_of(value: Any) -> Any:
     return held_names(value)
 
 
+# until torch 2.10: Dynamo does not trace ``__dict__``.
 @_answered
 def held_names(value: Any) -> list[str]:
-    """Return the names in the ``__dict__`` of an instance, which PyTorch 2.9 does not trace."""
+    """Return the names in the ``__dict__`` of an instance."""
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 

@@ -125,8 +125,9 @@ def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[...,
     """Call ``torch.compile`` for a function whose code other functions, such as closures, share.
 
     The code has one cache, of limited size, to itself where ``isolate_recompiles`` is
-    an option: since 2.13. Before, the cache of the code is emptied.
+    an option. Elsewhere the cache of the code is emptied.
     """
+    # until torch 2.13: there is no such option.
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         return torch.compile(function, isolate_recompiles=True, **options)  # type: ignore[call-overload,no-any-return]
     code = getattr(function, "__code__", None)

@@ -178,7 +178,7 @@ def _identity_traced(value: torch.Tensor) -> int | None:
     return None if parameter_of(value) is None else id(value)
 
 
-# PyTorch 2.9 fails on ``__dict__`` where a graph has broken around it.
+# until torch 2.10: Dynamo fails on ``__dict__`` where a graph has broken around it.
 @trace_instead(_identity_traced)
 @skip
 @hookimpl

@@ -123,7 +123,8 @@ class ArrayFunctions:
     def argmax(mask: Any) -> Any:
         """Return the position of an element that is True."""
         mask = tensor_of(mask) if is_of_numpy(mask) else mask
-        # No argmax of bools; nor, in PyTorch 2.9, a batching rule for view(dtype).
+        # There is no argmax of bools.
+        # until torch 2.10: view(dtype) has no batching rule.
         return mask.reshape(-1).to(torch.uint8).max(0).indices
 
     @staticmethod

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from matrix import point as matrix
+from matrix import workarounds
 
 RECORD = matrix.ROOT / "docs" / "releases.json"
 
@@ -38,7 +39,13 @@ def main(arguments=None):
         table.add_row(point.name, counts, row["suite"], style="" if row["ok"] else "red")
         ordered = {name: record[name] for name in matrix.points() if name in record}
         RECORD.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(table)
+    for one in workarounds.due(matrix.bounds({point.framework for point in chosen})):
+        console.print(f"may go: {one.place} {one.comment}")
+    for one in workarounds.workarounds():
+        if one.issue:
+            console.print(f"look whether it is mended: {one.place} {one.comment}")
     return int(not all(record[point.name]["ok"] for point in chosen))
 
 

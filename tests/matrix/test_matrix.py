@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 from matrix import point as matrix
+from matrix import workarounds
 from matrix.__main__ import selection
 
 PROJECT = tomllib.loads((matrix.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -85,3 +86,17 @@ def test_an_environment_that_has_all_is_used_as_it_is(tmp_path, monkeypatch):
         assert matrix.environment(point) == python
         assert ("--no-deps" in calls[-1]) is used
         assert ("https://there" in calls[-1]) is not used
+
+
+def test_a_comment_that_names_a_release_has_one_of_two_forms():
+    found = dict(workarounds.comments())
+    mentions = {place for place, text in found.items() if workarounds.RELEASE.search(text)}
+    assert len(mentions) > 5
+    assert {place: found[place] for place in mentions if not workarounds.FORM.search(found[place])} == {}
+
+
+def test_the_workarounds_that_no_supported_release_needs_are_listed():
+    floors = matrix.bounds(FRAMEWORKS)
+    assert workarounds.due(floors) == [], "they may go"
+    places = {one.framework for one in workarounds.due({"torch": "99.0", "jax": "0.9"})}
+    assert places == {"torch", "jax"}
