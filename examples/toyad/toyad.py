@@ -417,6 +417,12 @@ def lift(value):
     raise TypeError(f"toyad computes with arrays and numbers; it was given a {type(value).__qualname__}")
 
 
+def beside(value, dtypes):
+    """Return what is no value as one; a Python number takes its dtype from the arrays beside it."""
+    weak = dtypes and type(value) in (bool, int, float, complex)
+    return array(np.asarray(value, np.result_type(*dtypes, value))) if weak else lift(value)
+
+
 def is_inexact(value):
     """Return whether the dtype is one that can carry a derivative."""
     return value.dtype.kind in "fc"
@@ -449,10 +455,13 @@ class Primitive:
 
     several = False  # the result is a list of values
     smooth = frozenset()
+    masks = 0  # so many of the operands choose, and have no part in the dtype
 
     def __call__(self, *args, **params):
         """Let the highest level do it."""
-        args = [current(a) if isinstance(a, Value) else lift(a) for a in args]
+        args = [current(a) if isinstance(a, Value) else a for a in args]
+        dtypes = [a.dtype for a in args[self.masks :] if isinstance(a, Value)]
+        args = [a if isinstance(a, Value) else beside(a, dtypes) for a in args]
         trace = max([a.trace for a in args], key=lambda t: t.level, default=CONCRETE)
         if trace is not CONCRETE:
             if not trace.open:
@@ -618,6 +627,7 @@ sqrt = Elementwise(np.sqrt, lambda t, z, x: t / (2 * z))
 where = Elementwise(
     np.where, None, lambda t, z, cond, x, y: where(cond, t, 0.0), lambda t, z, cond, x, y: where(cond, 0.0, t)
 )
+where.masks = 1
 # Without a rule there is no derivative: no level follows the results of these.
 stop_gradient = Elementwise(np.array)
 less, less_equal = Elementwise(np.less), Elementwise(np.less_equal)

@@ -11,7 +11,6 @@ from unittest import mock
 
 import toyad
 import toyad_adprotocol as right
-import toyad_rules
 
 import adprotocol
 from adprotocol import extend, hookspecs, plugins
@@ -19,6 +18,7 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._gradients import where as selection
 from adprotocol._rules import host_function
 from adprotocol._rules.custom_derivative import CustomDerivative
+from adprotocol._rules.derivative import Derivative
 from adprotocol._rules.rule import DerivativeRule
 from adprotocol.conformance import scenario
 from adprotocol.hookspecs import hookimpl
@@ -315,7 +315,7 @@ def structures_are_rebuilt_as_lists():
 
     return {
         f"adprotocol.{m}.build": build
-        for m in ("_trees.treespec", "_trees.traversal", "_rules.arguments", "_rules.host_function")
+        for m in ("_trees.treespec", "_trees.traversal", "_rules.outline", "_rules.host_function")
     }
 
 
@@ -367,7 +367,9 @@ def one_precision():
         **branches(lambda pred, t, f, operands: floats(cast, right.cond(pred, t, f, operands))),
         **after(lambda value, aux, slopes: (cast(value), aux, [cast(s) for s in slopes])),
         "adprotocol._rules.host_function._with_precision": lambda result, _arrays: result,
-        "toyad_rules._as_like": lambda value, like: cast(toyad.zeros(like) if value is None else toyad.lift(value)),
+        "toyad_rules.ToyadDerivative.like": lambda _, value, array: cast(
+            toyad.zeros(array) if value is None else toyad.lift(value)
+        ),
     }
 
 
@@ -591,15 +593,14 @@ def functions_without_rules_are_differentiated():
 @mutant("custom_derivative")
 def forward_mode_transposes_the_vjp():
     """A jvp is not used where there is a vjp."""
-    forward = toyad_rules.Call.forward
+    forward = Derivative.forward
 
-    def transposed(self, needed, moving, results, arrays):
+    def transposed(self, tangents):
         if not self.rule.has_vjp:
-            return forward(self, needed, moving, results, arrays)
-        likes = results[: self.outline.count]
-        return toyad_rules._transposed(lambda cts: self.backward(needed, cts, results, arrays), likes, moving)
+            return forward(self, tangents)
+        return self._transposed(self.backward, self.outputs, self.inputs, tangents)
 
-    return {"toyad_rules.Call.forward": transposed}
+    return {"adprotocol._rules.derivative.Derivative.forward": transposed}
 
 
 @mutant("custom_derivative")
@@ -767,11 +768,11 @@ def results_are_variables():
 def the_switch_is_turned_on():
     """A call records under the switch, also what it does not differentiate."""
 
-    def value_and_grad(fun, leaves):
+    def vjp(fun, leaves, once):
         with mock.patch.object(toyad.STATE, "quiet", 0):
-            return right.value_and_grad(fun, leaves)
+            return right.vjp(fun, leaves, once)
 
-    return {"value_and_grad": value_and_grad}
+    return {"vjp": vjp}
 
 
 @mutant("value_and_grad")
@@ -800,3 +801,187 @@ def errors_in_rules_leave_recording_off():
             raise
 
     return {"adprotocol._rules.rule.DerivativeRule.vjp": fails}
+
+
+# Functions of the framework
+
+
+def axis_of(change):
+    return functions(take=lambda array, indices, axis: toyad.take(array, indices, change(axis, len(array.shape))))
+
+
+@mutant("cond")
+def argmax_is_the_first():
+    """The first element is taken for one that is chosen."""
+    return functions(argmax=lambda mask: toyad.argmax(mask) * 0)
+
+
+@mutant("cond")
+def axes_count_from_the_left():
+    """An axis that counts from behind counts from the left."""
+    return axis_of(lambda axis, _: -axis - 1)
+
+
+@mutant("cond")
+def the_last_axis_is_the_first():
+    """The axis -1 is the first."""
+    return axis_of(lambda axis, _: 0 if axis == -1 else axis)
+
+
+@mutant("cond")
+def numbers_widen_elements():
+    """A Python number beside an array of 32 bits makes 64."""
+
+    def where(mask, one, other):
+        widened = any(isinstance(value, float) for value in (one, other))
+        return toyad.where(mask, *[toyad.cast(v, "float64") if widened and is_float(v) else v for v in (one, other)])
+
+    return functions(where=where)
+
+
+# Rules and host functions
+
+
+@mutant("custom_derivative")
+def cotangents_are_transposed():
+    """The cotangent of a square matrix is its transpose."""
+    vjp = DerivativeRule.vjp
+
+    def transposed(value):
+        square = is_float(value) and len(value.shape) == 2 and value.shape[0] == value.shape[1]
+        return toyad.stack([toyad.stack([row[i] for row in value]) for i in range(len(value))]) if square else value
+
+    def call(self, needed, cotangents, *rest):
+        return vjp(self, needed, [transposed(c) for c in cotangents], *rest)
+
+    return {"adprotocol._rules.rule.DerivativeRule.vjp": call}
+
+
+@mutant("custom_derivative", "host_function")
+def second_results_have_no_gradient():
+    """Only the first result of a function is differentiated."""
+    vjp = DerivativeRule.vjp
+
+    def call(self, needed, cotangents, *rest):
+        return vjp(self, needed, [c if i == 0 else c * 0.0 for i, c in enumerate(cotangents)], *rest)
+
+    return {"adprotocol._rules.rule.DerivativeRule.vjp": call}
+
+
+@mutant("custom_derivative")
+def integers_have_zero_tangents():
+    """The tangent of an integer is zeros, where None is due."""
+    jvp = DerivativeRule.jvp
+
+    def call(self, tangents, results, outline, arrays):
+        moving = [toyad.zeros(a) if t is None else t for t, a in zip(tangents, arrays, strict=True)]
+        return jvp(self, moving, results, outline, arrays)
+
+    return {"adprotocol._rules.rule.DerivativeRule.jvp": call}
+
+
+# Precision, and classes
+
+
+def widened(value):
+    """Return a scalar of 32 bits with 64."""
+    return toyad.cast(value, "float64") if is_float(value) and not value.shape and value.dtype.kind == "f" else value
+
+
+@mutant("non_differentiable")
+def scalar_constants_widen():
+    """A constant of rank 0 has 64 bits."""
+    return {"non_differentiable": lambda value: widened(right.non_differentiable(value))}
+
+
+@mutant("prevent_gradient")
+def guarded_scalars_widen():
+    """A guarded value of rank 0 has 64 bits."""
+    return {"prevent_gradient": lambda value, message: widened(right.prevent_gradient(value, message))}
+
+
+@mutant("cond")
+def scalars_of_branches_widen():
+    """A result of rank 0 of a branch has 64 bits."""
+    return branches(lambda *args: floats(widened, right.cond(*args)))
+
+
+@mutant("custom_derivative")
+def scalars_of_rules_widen():
+    """A result of rank 0 of a function with a rule has 64 bits."""
+
+    def call(rule, arrays, run):
+        results, outline = run()
+        return [widened(result) for result in results], outline
+
+    return rules(call)
+
+
+@mutant("host_function")
+def scalars_of_the_host_widen():
+    """A result of rank 0 of a host function has 64 bits."""
+    widen = lambda *args: [widened(result) for result in right.host_call(*args)]
+    return {"host_call": functools.wraps(right.host_call)(widen)}
+
+
+@mutant("value_and_grad")
+def values_widen():
+    """The value beside a gradient has 64 bits, and so has what is returned beside it."""
+    return after(lambda value, aux, slopes: (widened(value), floats(widened, aux), slopes))
+
+
+@mutant("value_and_grad")
+def auxiliary_output_is_numpys():
+    """The auxiliary output has arrays of NumPy in place of the framework's."""
+
+    def numpy(value):
+        return value if right.within_gradient(value) is not False else value.numpy()
+
+    return after(lambda value, aux, slopes: (value, floats(numpy, aux), slopes))
+
+
+# Hooks that are optional
+
+
+@mutant("within_gradient")
+def several_are_asked_but_the_last():
+    """Of several values the last is not asked about."""
+    return {"any_within_gradient": lambda values: right.within_gradient(values[0])}
+
+
+@mutant("within_gradient")
+def several_are_asked_by_their_class():
+    """Of several values one that is recorded is taken for one that is differentiated, also under the switch."""
+
+    def any_within_gradient(values):
+        found = [right.within_gradient(value) for value in values]
+        if any(isinstance(value, toyad.Recorded) for value in values):
+            return True
+        staged = [answer for answer in found if not isinstance(answer, bool)]
+        return functools.reduce(lambda one, other: one | other, staged) if staged else any(found)
+
+    return {"any_within_gradient": any_within_gradient}
+
+
+@mutant("within_gradient")
+def exceptions_are_false():
+    """A question that fails has the answer False."""
+
+    def within_gradient(value):
+        with contextlib.suppress(Exception):
+            return right.within_gradient(value)
+        return False
+
+    return {"within_gradient": within_gradient}
+
+
+@mutant("host_function")
+def results_of_the_host_are_shared():
+    """A host function that returns its argument gives the argument itself."""
+
+    @functools.wraps(right.host_call)
+    def host_call(fun, arrays, *rest):
+        made = right.host_call(fun, arrays, *rest)
+        return [next((a for a in arrays if str(a) == str(m)), m) for m in made]
+
+    return {"host_call": host_call}

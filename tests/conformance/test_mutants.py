@@ -37,9 +37,10 @@ HANGS = {"the-other-branch"}
 
 # Mutants that no scenario for a system of one level can notice, and why.
 BEYOND_ONE_LEVEL = {
-    "forward-mode-transposes-the-vjp": "it has no forward mode",
     "host-functions-refuse-parameters": "it has no parameters",
     "recording-is-always-off": "it has no leaf with an identity, which alone would be frozen",
+    "integers-have-zero-tangents": "it has no forward mode",
+    "several-are-asked-by-their-class": "it has no switch",
     "the-switch-is-turned-on": "it has no switch",
 }
 

@@ -149,10 +149,15 @@ def test_params_make_a_scenario_each_with_data_and_arguments_of_its_own():
     assert [one.function.keywords for one in made] == [{"flag": True}, {"flag": "off"}]
 
 
+# Themes that concern every hook.
+OF_ALL = ("results", "variables")
+
+
 def test_the_hook_of_a_scenario_is_the_folder_of_its_module_or_the_module():
     for made in ALL:
         module = getattr(made.function, "func", made.function).__module__
-        assert f"{module}.".startswith(f"adprotocol.conformance.scenarios.{made.hook}."), made.id
+        themes = (made.hook, *OF_ALL)
+        assert f"{module}.".startswith(tuple(f"adprotocol.conformance.scenarios.{theme}." for theme in themes)), made.id
 
 
 @pytest.mark.parametrize("rule", RULES)

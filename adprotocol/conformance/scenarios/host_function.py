@@ -324,3 +324,18 @@ def inputs_are_read_only(h: Checked, transforms: str) -> None:
             with h.raises(Exception):
                 h.numpy(run(x))
             h.assert_equal(x, [[1.0, 2.0], [3.0, 4.0]], "the input")
+
+
+@scenario(rule="H4", needs=("grad",))
+def argument_is_no_result(h: Checked) -> None:
+    """A host function that returns its argument gives a new array, which nobody differentiates.
+
+    Expect of the identity at (2, 3) an array of its own with these values, and an error where its gradient is taken.
+    """
+    f, x = hosted(h, lambda x: x), h.array([2.0, 3.0])
+    _require_arrays_of_its_own(h)
+    found = f(x)
+    h.assert_equal(found, [2.0, 3.0])
+    h.check(found is not x, "the result is the argument itself")
+    with h.raises(GradientPreventedError, words=["host function"]):
+        h.grad(lambda x: f(x)[0] * x[1])(x)

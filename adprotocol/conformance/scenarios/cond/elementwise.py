@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.arrays import dtypes_of_numpy
 from adprotocol.errors import BranchMismatchError, PredicateError
 
 if TYPE_CHECKING:
@@ -241,3 +245,47 @@ def where_refuses(h: Checked) -> None:
         for call in (f, h.grad(f)):
             with h.raises(error, words=[word]):
                 call(x)
+
+
+def _sum(y: Any, shape: tuple[int, ...]) -> Any:
+    """Return the sum of all elements, by indexing alone."""
+    return functools.reduce(operator.add, [_sum(y[i], shape[1:]) for i in range(shape[0])]) if shape else y
+
+
+@scenario(transform="grad")
+def where_closes_over(h: Checked) -> None:
+    """A factor that both functions close over has the gradient of the function chosen at each element.
+
+    Expect of a sqrt(x - 1) where the mask is true, else 2 a x, at a = 3 the sum of all elements, and its gradient by a:
+    2 where x = 5 is chosen, 1 where x = 1/2 is not. One element of the mask is true, any but the first, along rows,
+    columns or both: what stands in for x where it is not chosen has a root, as 1/2 has not.
+    """
+    import numpy as np
+
+    h.require_hook("array_functions")
+    for of_mask, shape in (((2, 3), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((2, 3, 1), (2, 3, 2))):
+        for place in range(1, math.prod(of_mask)):
+            mask = np.arange(math.prod(of_mask)).reshape(of_mask) == place
+            chosen = np.broadcast_to(mask, shape)
+            x, given = h.array(np.where(chosen, 5.0, 0.5).tolist()), h.array(mask.tolist())
+
+            def f(a: Any, x: Any = x, given: Any = given, shape: Any = shape) -> Any:
+                y = adprotocol.where(given, lambda x: a * (x - 1.0) ** 0.5, lambda x: 2.0 * a * x, x)
+                return _sum(y, shape)
+
+            total = float(np.where(chosen, 2.0, 1.0).sum())
+            h.assert_value_and_grad(f, (h.array(3.0),), 3.0 * total, total, f"element {place} of {of_mask}")
+
+
+@scenario(needs=("dtypes", "cast"))
+def where_of_each_dtype(h: Checked) -> None:
+    """The result has the dtype of the operand, beside Python numbers and those that the library hands in.
+
+    Expect of sqrt(x) where x > 1, else 2 x, at (0, 4): (0, 2) in each dtype.
+    """
+    h.require_hook("array_functions")
+    for dtype in dtypes_of_numpy(h):
+        x = h.cast(h.array([0.0, 4.0]), dtype)
+        found = adprotocol.where(x > 1.0, lambda x: x**0.5, lambda x: 2.0 * x, x)
+        h.assert_equal(found, [0.0, 2.0], f"the value in {dtype}")
+        h.check(h.numpy(found).dtype.name == dtype, f"the value in {dtype} has the dtype {h.numpy(found).dtype}")

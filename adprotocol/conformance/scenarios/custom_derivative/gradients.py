@@ -328,3 +328,32 @@ def keyword_tangents(h: Checked) -> None:
     h.assert_value_and_tangent(lambda x: f(x=x, options={"scale": c, "name": "text"}), x, one, 6.0, 30.0)
     with h.raises(GradientPreventedError, words=["scale"]):
         h.jvp(lambda s: f(c, options={"scale": s}), x, one)
+
+
+@scenario(rule="D7", transform="grad", source=FUNCTION_SOURCE)
+def cotangent_of_a_matrix(h: Checked) -> None:
+    """The cotangent of a matrix has each number in its place.
+
+    Expect of x, 2 by 2, with the rule 7 ct, weighed by ((1, 2), (3, 4)): 7 times the weights, rows and columns as they
+    are, and so with the cotangent of a second result of another shape.
+    """
+    weights = [[1.0, 2.0], [3.0, 4.0]]
+    f = ruled(h, lambda x: (x * x, 1.0 * x[0]), lambda ct, _, x: (7.0 * ct[0] + ct[1],))
+
+    def weighed(x: Any) -> Any:
+        y, row = f(x)
+        return sum(weights[i][j] * y[i, j] for i in range(2) for j in range(2)) + 10.0 * row[0] + 20.0 * row[1]
+
+    h.assert_equal(h.grad(weighed)(h.array([[1.0, 1.0], [1.0, 1.0]])), [[17.0, 34.0], [31.0, 48.0]])
+
+
+@scenario(rule="D8", transform="jvp")
+def tangent_of_integers(h: Checked) -> None:
+    """A jvp gets None as the tangent of integers, which have none.
+
+    Expect of 2 x at 3 along 1, beside integers, with the rule 7 t: 6 and the tangent 7, and None beside t.
+    """
+    seen: list[Any] = []
+    f = ruled(h, lambda x, _: 2.0 * x, None, lambda ts, *_: noted(seen, ts[1], 7.0 * ts[0]))
+    h.assert_value_and_tangent(lambda x: f(x, h.array([2, 2])), h.array(3.0), h.array(1.0), 6.0, 7.0)
+    h.check(seen and all(tangent is None for tangent in seen), f"the tangents of the integers are {seen!r:.80}")

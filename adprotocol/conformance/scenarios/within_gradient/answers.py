@@ -394,3 +394,24 @@ def unclaimed_array(h: Checked) -> None:
         for values in ((cls(),), (h.array(2.0), [cls()])):
             with h.raises(adprotocol.ADProtocolError, words=[cls.__name__, "plugin", "NumPy"]):
                 adprotocol.within_gradient(*values)
+
+
+@scenario(rule="W3", transform="grad")
+def several_as_each(h: Checked) -> None:
+    """Of several values the answer is True if it is for one of them, whatever their order, also under the switch.
+
+    Expect in a gradient in x, with an array c and the constant k of x, True for each pair that has x, else False; under
+    the system's switch, if it has one, False for all.
+    """
+    c = h.array(2.0)
+
+    def asked(x: Any) -> Any:
+        k = adprotocol.non_differentiable(x * x)
+        pairs = ((x, c), (c, x), (k, x), (2.0 * x, k), (c, k), (k, c), (k, k, c, k, 3.0 * x))
+        return sum((10.0**i * h.digit(*pair) for i, pair in enumerate(pairs)), start=0.0)
+
+    h.assert_equal(h.grad(lambda x: x * asked(x))(c), 1001111.0, "the gradient, whose digits are the answers,")
+    if h.has("no_grad"):
+        found = h.grad(lambda x: x * x + h.no_grad(asked)(x))(c)
+        h.assert_equal(found, 4.0, "the gradient of x ** 2 beside answers under the switch")
+        h.assert_equal(h.grad(lambda x: x * h.no_grad(asked)(x))(c), 0.0, "the gradient of x times answers under it")

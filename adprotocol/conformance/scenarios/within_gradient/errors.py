@@ -237,3 +237,23 @@ def freed_behind_a_compiled_function(h: Checked, way: str) -> None:
             msg = "the system itself keeps what a compiled function closes over"
             raise Absent(msg)
     h.check(kept() is None, "what the function closes over is still alive")
+
+
+@scenario(level=SHOULD, transform="grad", source="JAX: leaked tracers: https://docs.jax.dev/en/latest/errors.html")
+def escaped_value_is_no_constant(h: Checked) -> None:
+    """A value of a gradient that is over, with which the system computes no more, is not taken for a constant.
+
+    Expect an error, or the answer True, for a value with which the system's own product raises.
+    """
+    kept: list[Any] = []
+    h.grad(lambda x: (kept.append(x), x * x)[1])(h.array(2.0))
+    try:
+        _ = 2.0 * kept[0]
+    except Exception:  # noqa: BLE001  (a system may raise anything)
+        answer: Any = None
+        with contextlib.suppress(Exception):
+            answer = adprotocol.within_gradient(kept[0])
+        h.check(answer is not False, "the answer is False for a value with which the system does not compute")
+    else:
+        msg = "the system computes with a value that has escaped from its gradient"
+        raise Absent(msg)
