@@ -1,11 +1,13 @@
 """The recipes of docs/cookbook.md on every framework: their definitions run as they stand, against closed forms."""
 
 import ast
+import builtins
+import dis
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 import autograd
@@ -94,6 +96,28 @@ def array(request):
 def close(got, want):
     got = got.detach() if isinstance(got, torch.Tensor) else got
     np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-6)
+
+
+def globals_of(code):
+    """The names that the functions in some code read from their module."""
+    own = [step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"]
+    return own + [name for const in code.co_consts if isinstance(const, CodeType) for name in globals_of(const)]
+
+
+SECTIONS = dict(re.findall(r"(?ms)^## (.*?)\n(.*?)(?=^## |\Z)", PAGE.read_text("utf-8")))
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
+@pytest.mark.parametrize("title", SECTIONS)
+def test_a_recipe_runs_when_it_is_copied_without_the_others(title, monkeypatch):
+    module = ModuleType("copied")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", SECTIONS[title], re.DOTALL))
+    assert code
+    compiled = compile(code, title, "exec")
+    exec(compiled, vars(module))  # noqa: S102  (the page is ours)
+    # A function that is never called here finds its names too.
+    assert [name for name in globals_of(compiled) if name not in vars(module) and not hasattr(builtins, name)] == []
 
 
 def test_every_recipe_is_tested():

@@ -1,5 +1,6 @@
 """What the README and the pages say: their Python blocks run, their output is as shown, their links lead somewhere."""
 
+import ast
 import contextlib
 import doctest
 import functools
@@ -150,6 +151,23 @@ def test_relative_links_lead_somewhere(page):
         assert file.exists(), target
         assert file.is_relative_to(ROOT), target
         assert not anchor or anchor in anchors(file), target
+
+
+FRAMEWORKS = {"adprotocol", "autograd", "jax", "numpy", "torch"}
+
+
+@pytest.mark.parametrize("page", SITE, ids=relative)
+def test_a_page_says_on_top_what_it_needs_beside_the_frameworks(page):
+    imported = {
+        name.partition(".")[0]
+        for _, code, _, _ in blocks(page)
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names])
+    }
+    others = {name.lower().replace("_", "-") for name in imported - FRAMEWORKS - sys.stdlib_module_names}
+    said = re.findall(r"(?s)\*Needs (.*?)\*", page.read_text("utf-8").partition("\n## ")[0].partition("```python")[0])
+    assert [name for name in others if name not in " ".join(said).lower()] == []
 
 
 def tables_of_contents(page):

@@ -25,7 +25,8 @@ FIRST = {
     "custom_rules": "check_rule; custom_derivative; host_function; solver; adjoint; implicit; callback; "
     "custom_gradient; autograd.Function; custom_vjp; custom_jvp",
     "adopting": "pymanopt",
-    "structures": "is_leaf; fine-tune; optimizer; pytree; tree_map; grad; trainable; register_structure; freeze; "
+    "structures_reference": "is_leaf",
+    "structures": "fine-tune; optimizer; pytree; tree_map; grad; trainable; register_structure; freeze; "
     "requires_grad; complex",
     "within_gradient": "dropout; within_gradient; jit; saliency; training mode; eval; compile",
     "cookbook": "batch norm; LoRA; teacher; distillation; EMA; moving average; straight-through; array_namespace",
