@@ -17,8 +17,8 @@ call: the library looks the plugin up by the type of the value and calls its fun
 directly (pluggy's own call takes about ten times as long, and ``firstresult`` reads a
 branch that returns ``None`` as "not mine" and would run it once for each plugin).
 
-Four hooks are required: `array_types`, `within_gradient`, `non_differentiable`,
-`cond`. The others are optional; without `vjp` this library cannot
+Four hooks are required, unless a plugin has `without_ad` alone: `array_types`, `within_gradient`,
+`non_differentiable`, `cond`. The others are optional; without `vjp` this library cannot
 differentiate functions of the framework's values, but everything else works. An
 unknown hook, or an argument that is not listed here, makes that plugin fail, with
 the reason. A hook that returns None or something else than is documented here is named
@@ -329,6 +329,15 @@ def host_call(
     batching `fun` runs for each row, or, if `batched`, once on arrays that all have the
     batch as leading axis. Differentiating a result raises
     `adprotocol.errors.GradientPreventedError` with `message`.
+    """
+
+
+@hookspec
+def without_ad() -> Sequence[str | type]:
+    """List array libraries, by the names of their root packages, or classes whose instances carry no derivative.
+
+    Optional, and the only hook that a library of arrays without AD needs: its arrays are
+    constants in every call, as NumPy's are.
     """
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import adprotocol._public  # noqa: F401  (the bindings and marks)
 from adprotocol._dispatch.registry import REGISTRY, Plugin, load_plugins
+from adprotocol._hooks.builtins import WITHOUT_AD
 from adprotocol.errors import PluginError
+from adprotocol.messages import shown
 
-__all__ = ["Plugin", "PluginError", "load", "register", "unregister"]
+__all__ = ["Plugin", "PluginError", "load", "register", "register_without_ad", "unregister"]
 
 
 def load() -> None:
@@ -69,3 +71,33 @@ def unregister(name: str) -> None:
         PluginError: no plugin has that name, or it is an installed one.
     """
     REGISTRY.unregister(name)
+
+
+def register_without_ad(library: str | type) -> None:
+    """Declare that the arrays of a library, or the instances of a class, have no AD: constants, as NumPy's are.
+
+    >>> import adprotocol
+    >>> class Mask:
+    ...     shape, dtype = (2,), "bool"
+    ...     def __array__(self): ...
+    >>> adprotocol.plugins.register_without_ad(Mask)
+    >>> adprotocol.within_gradient(Mask())
+    False
+
+    Call it once, before the arrays are used: in the library that takes them, or in a
+    ``conftest.py``. Known from the start are NumPy, array_api_strict, CuPy, Dask, sparse,
+    pandas and the like. The maintainers of arrays declare them by the hook
+    `adprotocol.hookspecs.without_ad`. A class that holds arrays of a framework is no
+    such class: make it a structure with `adprotocol.register_structure`.
+
+    Args:
+        library: the name of the root package, or a class, whose subclasses are meant too.
+
+    Raises:
+        PluginError: a framework that has a plugin, or a class that a plugin claims.
+    """
+    claimed = library in REGISTRY.known() if isinstance(library, str) else REGISTRY.claimants(library)
+    if claimed:
+        msg = f"register_without_ad was given {shown(library)}, which has a plugin, so its arrays may carry derivatives"
+        raise PluginError(msg)
+    WITHOUT_AD.add(library)

@@ -37,9 +37,8 @@ tree.register_label()
 # A function as JAX traced or compiled it, with the types of its arguments and constants, which
 # are no values to ask about.
 _PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled, jax.export.Exported)
-_NEVER_TRAINED = (jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
 # Types, not values: they look like arrays, but carry no number and no derivative.
-_ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
+_ABSTRACT = (jax.ShapeDtypeStruct, jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
 # Global names save time: a model has thousands of leaves.
 _CONCRETE, _is_differentiated = internals.ArrayImpl, internals.is_differentiated
 
@@ -135,7 +134,7 @@ def trainable(value: Any) -> bool | None:
     """Answer by the dtype; a reference itself takes no gradient."""
     if type(value) is _CONCRETE:  # first: the check below takes 1 µs
         return True if _is_differentiated(value.dtype) else None
-    if isinstance(value, _NEVER_TRAINED) or internals.is_no_array(value):
+    if isinstance(value, _ABSTRACT) or internals.is_no_array(value):
         return None
     return True if internals.is_differentiated(value.dtype) else None
 

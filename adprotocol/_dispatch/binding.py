@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # What a value is to the library, as far as its type shows: the kinds of no framework, and those of one. Names, not an
 # enum: its import costs 4 ms, and an attribute of it 70 ns for every value of a call, a global 10 (CPython 3.11).
 PLAIN = "PLAIN"  # a number, string or other value that holds nothing
-NUMPY = "NUMPY"  # a NumPy array
+NUMPY = "NUMPY"  # an array of NumPy, or of another library without AD
 CONTAINER = "CONTAINER"  # a node of the traversal
 FUNCTION = "FUNCTION"
 CLASS = "CLASS"
@@ -77,7 +77,7 @@ def not_trainable(value: Any) -> None:
 
 def trainable_by_dtype(value: Any) -> bool | None:
     """Answer by the dtype: arrays of floating-point and complex dtypes take gradients."""
-    return True if is_inexact(value.dtype) else None
+    return True if is_inexact(getattr(value, "dtype", None)) else None
 
 
 class Binding:

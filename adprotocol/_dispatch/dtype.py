@@ -25,20 +25,22 @@ def dtype_name(dtype: Any) -> str:
     return words[-1] if words else ""
 
 
-# The kinds of the dtypes that were met: 4 µs for the name of one.
-_KINDS: dict[Any, str] = {}
+# The kinds of the dtypes that were met, by class too: those of two libraries may be equal, and array_api_strict warns
+# of a comparison. 4 µs for the name of one.
+_KINDS: dict[tuple[type, Any], str] = {}
 
 
 def kind_of_dtype(dtype: Any) -> str:
     """Return bool, int, float or complex, as the name of a dtype tells; empty if it does not."""
+    key = type(dtype), dtype
     try:
-        return _KINDS[dtype]
+        return _KINDS[key]
     except (KeyError, TypeError):  # not met, or without a hash
         pass
     name = dtype_name(dtype).lower()
     kind = next((kind for mark, kind in _MARKS if mark in name), "")
     try:  # noqa: SIM105  (the import of contextlib takes 0.5 ms)
-        _KINDS[dtype] = kind
+        _KINDS[key] = kind
     except TypeError:
         pass
     return kind

@@ -58,6 +58,7 @@ class Plugin:
         self.label_methods: Mapping[str, Any] = {}
         # By kind, and for a kind with a view by the viewed type.
         self.bindings: dict[tuple[str, type | None], Binding] = {}
+        self.without_ad: frozenset[str | type] = frozenset()
 
     def load(self, checks: Iterable[Callable[[TreeLibrary | None], None]]) -> None:
         """Import the plugin and check it, unless its framework is too old; any exception makes it fail, alone."""
@@ -125,6 +126,7 @@ def _offered(implementation: object, name: str) -> dict[str, Any]:
         "types": tuple(types),
         "constants": frozenset(cls for cls, can_be_tracked in types.items() if not can_be_tracked),
         "functions": frozenset(_classes(name, hooks, "function_types")),
+        "without_ad": _returned(name, hooks, "without_ad", frozenset) or frozenset(),
         "label_methods": _returned(name, hooks, "label_protocol", dict) or {},
         "tree_library": _returned(name, hooks, "tree_library", lambda library: library.node and library),
         "bindings": of_framework(name, hooks, _classes(name, hooks, "views")),
@@ -181,7 +183,7 @@ def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable
             hooks[caller.name] = impl.function
             priority += impl.trylast - impl.tryfirst
     missing = [hook for hook in hookspecs.REQUIRED if hook not in hooks]
-    if missing:
+    if missing and "without_ad" not in hooks:
         unmarked = ", ".join(hook for hook in missing if callable(getattr(implementation, hook, None)))
         fault = f"lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
         if unmarked:

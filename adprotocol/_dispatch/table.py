@@ -32,6 +32,7 @@ class Bindings:
 
     PLAIN: Binding
     NUMPY: Binding
+    WITHOUT_AD: Binding
     FUNCTION: Binding
     CLASS: Binding
     LABEL: Binding
@@ -131,6 +132,13 @@ def _viewed(cls: type, plugin: registry.Plugin, kind: str) -> Binding | None:
     return None if nearest is None else plugin.bindings[kind, nearest[1]]
 
 
+def is_array(value: Any) -> bool:
+    """Return whether a class, or a value, has the marks of an array; shape and dtype alone are those of a setting."""
+    return any(
+        hasattr(value, name) for name in ("__array_namespace__", "__dlpack__", "__jax_array__", "__array__")
+    ) or all(hasattr(value, name) for name in ("shape", "dtype", "__add__"))
+
+
 def unclaimed(cls: type) -> UnclaimedTypeError:
     """Return the error for an array type that no plugin claims."""
     root = registry.root(cls)
@@ -140,8 +148,9 @@ def unclaimed(cls: type) -> UnclaimedTypeError:
         remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(
         f"adprotocol was given {with_article(full_name(cls))}, an array whose type no plugin claims (active plugins: "
-        f"{', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or, "
-        "if it certainly carries none, convert it to NumPy first"
+        f"{', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, "
+        "make a class around an array a structure by adprotocol.register_structure, or, if it certainly carries none, "
+        f"convert it to NumPy first or call adprotocol.plugins.register_without_ad({root!r})"
     )
 
 

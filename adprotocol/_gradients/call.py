@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import types
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, OPAQUE, wrong_result
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, OPAQUE, wrong_result
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients import framework
 from adprotocol._gradients.structure import Structure, flags_of
@@ -116,7 +116,7 @@ class Call:
         if any(len(structure.identities) > 0 for structure in structures):
             select_once(structures)
         for structure in structures:
-            self.leaves += structure.selected()
+            self.leaves += structure.differentiated()
         # Where no derivative can enclose the call, what it does not select is constant in every argument.
         self._constants: dict[int | str, Structure] = {}
         if len(self._others) > 0 and not self.binding.is_recording():
@@ -170,7 +170,7 @@ def call_of(  # noqa: PLR0913, PLR0917  (the arguments of value_and_grad)
 def array_binding(fun: Callable[..., Any], array: Any) -> Binding | None:
     """Return the binding of the framework that differentiates a function of one array; None if there is more to it."""
     binding = lookup(type(array))
-    is_numpy = binding.kind is NUMPY and type(fun) is types.FunctionType and not binding.stands_for(array)  # type: ignore[misc]
+    is_numpy = binding is BINDINGS.NUMPY and type(fun) is types.FunctionType and not binding.stands_for(array)  # type: ignore[misc]
     if not is_numpy and (binding.kind not in (ARRAY, CONSTANT) or binding.vjp is None):
         return None
     if flags_of((array,), (True,), {type(array): binding}) != [True]:

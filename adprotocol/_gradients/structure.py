@@ -14,12 +14,14 @@ have the container of the view, and the function gets the object.
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import OPAQUE, call_hook
+from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, treespec
 from adprotocol._trees.held import check_opaque
 from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import TreeError
+from adprotocol.errors import BackendError, TreeError
+from adprotocol.messages import full_kind_of, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,9 +54,10 @@ class Structure(Flattened):
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
         self.mask: list[bool] = [False] * len(self.leaves) if is_frozen else []
         self.identities: dict[int, Any] = {}
-        self._has_opaque = has_identities = False
+        self._has_opaque = self._has_foreign = has_identities = False
         for binding in self.bindings.values():
             self._has_opaque |= binding.kind is OPAQUE
+            self._has_foreign |= binding is BINDINGS.WITHOUT_AD
             has_identities |= binding.identity is not None
         if has_identities:
             self.identities = identities_of(self.leaves, self.bindings)
@@ -148,6 +151,17 @@ class Structure(Flattened):
     def split(self) -> tuple[Any, Any]:
         """Return that with the leaves in the mask alone, and with the others alone."""
         return tree_split(self.shown, self.leaves, self.mask, self.argument)
+
+    def differentiated(self) -> list[Any]:
+        """Return the leaves in the mask, if a framework can differentiate them."""
+        for i, leaf in enumerate(self.leaves if self._has_foreign else ()):
+            if self.mask[i] and self.bindings[type(leaf)] is BINDINGS.WITHOUT_AD:
+                msg = (
+                    f"{quoted(self.paths[i])} is {full_kind_of(leaf)}, an array of a library without AD; convert it to "
+                    f"an array of a framework ({', '.join(REGISTRY.known())}), or exclude it by where="
+                )
+                raise BackendError(msg)
+        return self.selected()
 
     def selected(self) -> list[Any]:
         """Return the leaves in the mask."""

@@ -1,6 +1,7 @@
 """`ADPROTOCOL_CHECK_BRANCHES=1`: a concrete `cond` also runs the branch not taken, and compares the two.
 
-Eager code runs one branch, so a mismatch that a compiler refuses would pass every eager test.
+Eager code runs one branch, so a mismatch that a compiler refuses would pass every eager test. `where` also runs its
+functions on the operands as they are: a function that mixes elements would have another value there, unnoticed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import os
 from adprotocol._dispatch.dtype import sizes
 from adprotocol._hooks.branches import ArrayType, Branches
 from adprotocol._hooks.non_differentiable import constant_tree
+from adprotocol._hooks.result import flatten_result
 from adprotocol._typing import TYPE_CHECKING, Any
+from adprotocol.errors import BranchMismatchError
+from adprotocol.messages import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,3 +78,49 @@ class _Results(Branches):
         """Return the type of what has a dtype and a shape."""
         dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
         return None if dtype is None or shape is None else ArrayType(dtype, sizes(shape))
+
+
+def checking_where(where: Callable[..., Any], choose: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `where` with the check that its functions are elementwise; `choose` replaces what is not chosen."""
+
+    @functools.wraps(where)
+    def checked(mask: Any, *functions: Any) -> Any:
+        functions, operands = functions[:2], functions[2:]
+        if isinstance(mask, bool) or not all(map(callable, functions)):
+            return where(mask, *functions, *operands)
+        returned: list[Any] = []
+
+        def recorded(fun: Any, *args: Any) -> Any:
+            returned.append(fun(*args))
+            return returned[-1]
+
+        result = choose(mask, *[functools.partial(recorded, fun) for fun in functions], operands, ())
+        for fun, name, got in zip(functions, ("true_fun", "false_fun"), returned, strict=False):
+            try:
+                plain = fun(*constant_tree(operands))
+            except Exception:  # noqa: BLE001, S112  (of an element that is not chosen, for which the function may fail)
+                continue
+            pairs = zip(flatten_result(plain)[0], flatten_result(got)[0], strict=True)
+            for one, other in pairs:
+                _check_elementwise(name, constant_tree(mask), one, other)
+        return result
+
+    return checked
+
+
+def _check_elementwise(name: str, mask: Any, one: Any, other: Any) -> None:
+    import numpy as np  # noqa: PLC0415
+
+    try:
+        chosen, plain, guarded = (np.asarray(constant_tree(value)) for value in (mask, one, other))
+        differs = ~np.isclose(plain, guarded, rtol=1e-4, atol=0.0, equal_nan=True)
+    except Exception:  # noqa: BLE001  (staged, batched, on another device, or no array)
+        return
+    if (differs & (chosen == (name == "true_fun"))).any():
+        msg = (
+            f"{name} of adprotocol.where returned {shown(plain, 200)} for the operands as they are, and "
+            f"{shown(guarded, 200)} with others where it is not chosen, and these differ where it is: the result at an "
+            "element must depend on the operands at this element alone. Compute what mixes elements, such as a mean, "
+            f"before the call (found because {VARIABLE} is set)"
+        )
+        raise BranchMismatchError(msg)

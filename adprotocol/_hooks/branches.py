@@ -84,6 +84,10 @@ class Branches:
         self.of_true: Any = None
         self.of_false: Any = None
 
+    def flattened(self, if_true: Any, if_false: Any) -> tuple[list[Any], list[Any]]:
+        """Return the arrays and numbers in the results of the branches, which ran elsewhere."""
+        return self._flattened(if_true, taken=True), self._flattened(if_false, taken=False)
+
     def run_true(self) -> list[Any]:
         """Run the branch for True, and return the arrays and numbers in its result."""
         return self._flattened(self.true_fun(*self.operands), taken=True)

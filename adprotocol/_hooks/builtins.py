@@ -23,8 +23,8 @@ from adprotocol._dispatch.binding import (
     trainable_by_dtype,
 )  # fmt: skip
 from adprotocol._dispatch.dtype import is_inexact
-from adprotocol._dispatch.registry import root
-from adprotocol._dispatch.table import BINDINGS, install, unclaimed
+from adprotocol._dispatch.registry import REGISTRY, root
+from adprotocol._dispatch.table import BINDINGS, install, is_array, unclaimed
 from adprotocol._hooks import non_differentiable as constant
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask
@@ -45,8 +45,13 @@ FUNCTION_TYPES = (
     type(lru_cache(lambda: None)),
 )  # fmt: skip
 
-# Array libraries that have no derivatives: their arrays are constants.
-WITHOUT_AD = frozenset({"array", "cupy", "dask", "h5py", "numpy", "pandas", "polars", "pyarrow", "scipy", "zarr"})
+# Array libraries that have no derivatives, and classes declared as such: their arrays are constants.
+WITHOUT_AD: set[str | type] = {
+    "array", "array_api_strict", "blosc2", "cupy", "dask", "dpctl", "dpnp", "h5netcdf", "h5py", "mparray", "ndonnx",
+    "numpy", "pandas", "polars", "pyarrow", "scipy", "sparse", "zarr",
+}  # fmt: skip
+# Those whose arrays may be around an array of a framework, so that each is searched for one.
+_AROUND_ARRAYS = frozenset({"awkward", "marray", "pint", "xarray"})
 
 
 def recognise(cls: type) -> Binding:  # one return for each kind
@@ -68,15 +73,18 @@ def recognise(cls: type) -> Binding:  # one return for each kind
         return BINDINGS.FUNCTION
     if _is_of_numpy(cls, "ufunc"):
         return BINDINGS.FUNCTION
-    if is_array(cls):
-        if root(cls) in WITHOUT_AD:
-            return BINDINGS.PLAIN
-        # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
-        functions = node.of_blank(cls)
-        if functions is not None:
-            return of_container(*functions, origin=node.origin(cls))
-        raise unclaimed(cls)
-    return BINDINGS.OPAQUE
+    if not is_array(cls):
+        return BINDINGS.OPAQUE
+    declared = WITHOUT_AD.union(*[plugin.without_ad for plugin in REGISTRY.active()])
+    if not declared.isdisjoint((root(cls), *cls.__mro__)):
+        return BINDINGS.WITHOUT_AD
+    # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
+    functions = node.of_blank(cls)
+    if functions is not None:
+        return of_container(*functions, origin=node.origin(cls))
+    if root(cls) in _AROUND_ARRAYS:
+        return BINDINGS.OPAQUE
+    raise unclaimed(cls)
 
 
 _NUMBERS = itertools.count()
@@ -112,20 +120,13 @@ def _is_of_numpy(cls: type, name: str) -> bool:
     return base is not None and issubclass(cls, base)
 
 
-def is_array(cls: type) -> bool:
-    """Return whether a class has the marks of an array."""
-    return any(hasattr(cls, name) for name in ("__array_namespace__", "__dlpack__", "__jax_array__")) or (
-        hasattr(cls, "shape") and hasattr(cls, "dtype")
-    )
-
-
 def _ask_one(value: Any) -> Any:
     return ask((value,))
 
 
 def ask_array(value: Any) -> Any:
-    """Answer for an array: False, unless its elements are objects."""
-    return value.dtype.hasobject and ask((value,))
+    """Answer for an array without AD: False, unless its elements are objects."""
+    return holds_objects(value) and ask((value,))
 
 
 def _trainable_number(value: Any) -> bool | None:
@@ -138,13 +139,12 @@ def _trainable_number(value: Any) -> bool | None:
     if isinstance(value, complex):
         return hasattr(value, "dtype")  # a complex NumPy scalar counts as an array
     dtype = getattr(value, "dtype", None)
-    # A NumPy scalar takes a gradient; an array of a library without AD, a plain value here, does not.
-    return True if dtype is not None and hasattr(value, "flat") and is_inexact(dtype) else None
+    return True if dtype is not None and is_inexact(dtype) else None  # a NumPy scalar
 
 
 def trainable_array(value: Any) -> bool | None:
     """Answer by the dtype of an array; refuse elements that would be frozen silently."""
-    if value.dtype.hasobject:
+    if holds_objects(value):
         for element in expand([value]):
             check_held(value, element)
     return trainable_by_dtype(value)
@@ -171,17 +171,15 @@ install(
     Binding(PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"),
     *PLAIN_TYPES,
 )
-install(
-    Binding(
-        NUMPY,
-        within_gradient=ask_array,
-        non_differentiable=constant.object_array,
-        stands_for=elements,
-        explain="a NumPy array; frameworks wrap or copy it when they differentiate",
-        trainable=trainable_array,
-        array_functions=lambda: sys.modules["numpy"],
-    )
-)
+_without_ad: dict[str, Any] = {
+    "within_gradient": ask_array,
+    "non_differentiable": constant.object_array,
+    "stands_for": elements,
+    "trainable": trainable_array,
+    "array_functions": lambda: sys.modules["numpy"],
+}
+install(Binding(NUMPY, **_without_ad, explain="a NumPy array; frameworks wrap or copy it when they differentiate"))
+install(Binding(NUMPY, part="WITHOUT_AD", **_without_ad, explain="an array of a library without AD, so a constant"))
 for _cls, _functions in node.BUILT_IN.items():
     install(of_container(*_functions, children=dict.values if _cls is dict else None), _cls)
 install(

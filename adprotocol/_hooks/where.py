@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY
-from adprotocol._dispatch.dtype import is_inexact, sizes
+import sys
+
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, VIEWED
+from adprotocol._dispatch.dtype import dtype_name, is_inexact, sizes
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._dispatch.wrapper import leave_out
+from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches
 from adprotocol._hooks.cond import branch_error, cond, predicate
 from adprotocol._hooks.result import flatten_result, unflatten_result
+from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import PluginError
+from adprotocol.errors import NoValuesError, PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from adprotocol._dispatch.binding import Binding
+    from adprotocol._trees.treespec import Treespec
+
 # Where a function is chosen nowhere, its operands have this value: neither a root, a logarithm, a quotient nor an
 # inverse of a trigonometric function, or a derivative of one, is infinite there.
 _HARMLESS = 0.5
+# The dtypes of linear algebra.
+_OF_MATRICES = ("float32", "float64", "complex64", "complex128")
 
 
 def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
@@ -61,30 +70,66 @@ def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any]
     After the double ``where`` of JAX's FAQ
     (https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
     """
-    if not (callable(true_fun) and callable(false_fun)):
-        raise branch_error("where", true_fun, false_fun)
-    mask, binding = predicate(mask, call="where")
-    if not sizes(getattr(mask, "shape", ())):
-        return cond(mask, true_fun, false_fun, *operands)
-    binding = sole_framework(operands, binding)
-    if binding.framework is None:
-        binding = BINDINGS.NUMPY
-    if binding.array_functions is None:
-        msg = f"where needs the hook array_functions of the plugin for {binding.framework}, which has none"
-        raise PluginError(msg)
-    functions = binding.array_functions()
+    cls, ran = type(mask), None
+    if operands and lookup(cls) is BINDINGS.NUMPY and mask.ndim and mask.dtype.kind == "b":
+        for operand in operands:
+            if type(operand) is not cls:
+                break
+        else:  # at the price of NumPy's where by hand
+            ran = _run(true_fun, false_fun, operands)
+            if (
+                ran
+                and (type(ran[0]) is cls or type(ran[0]) is float)
+                and (type(ran[1]) is cls or type(ran[1]) is float)
+            ):
+                chosen = sys.modules["numpy"].where(mask, *ran)
+                if not chosen.dtype.hasobject:
+                    return chosen
     try:
-        choice = _Choice((), true_fun, false_fun)
-        choice.operands = _guarded(functions, mask, operands)
-        if_true = choice.run_true()
-        choice.operands = _guarded(functions, ~mask, operands)
-        if_false = choice.run_false()
-        choice.compare()
-        chosen = [functions.where(mask, one, other) for one, other in zip(if_true, if_false, strict=True)]
-        return choice.result(chosen)
+        return choose(mask, true_fun, false_fun, operands, ran)
     except BaseException as error:
         leave_out(error)
         raise
+
+
+def choose(mask: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...], ran: Any = None) -> Any:
+    """Return `where`; `ran` is what the functions returned for the operands as they are, empty if they are guarded."""
+    if not (callable(true_fun) and callable(false_fun)):
+        raise branch_error("where", true_fun, false_fun)
+    if not operands:
+        msg = (
+            "where() was called without operands; what its functions close over is guarded nowhere, so that a NaN of "
+            "the one not chosen would reach gradients: pass the arrays that they compute with, "
+            "where(x > 0, xp.sqrt, lambda x: 0.0 * x, x)"
+        )
+        raise NoValuesError(msg)
+    mask, binding = predicate(mask, call="where")
+    if not sizes(getattr(mask, "shape", ())) and (binding.kind is not ARRAY or not hasattr(mask, "dtype")):
+        return cond(mask, true_fun, false_fun, *operands)
+    binding = sole_framework(operands, binding)
+    leaves, structure = flatten_result(operands)
+    if ran is None:
+        ran = () if any(map(_may_carry, (mask, *leaves))) else _run(true_fun, false_fun, operands)
+    choice = _Choice((), true_fun, false_fun)
+    pair: Any = choice.flattened(*ran) if ran else ([], [])
+    # Of NumPy's arrays functions may make those of a framework.
+    functions = _functions(sole_framework(pair[0] + pair[1], binding), (mask, *leaves))
+    if not ran or any(map(_may_carry, pair[0] + pair[1])):
+        choice.operands = _guarded(functions, mask, leaves, structure)
+        if_true = choice.run_true()
+        choice.operands = _guarded(functions, ~mask, leaves, structure)
+        pair = if_true, choice.run_false()
+    choice.compare()
+    return choice.result([functions.where(mask, one, other) for one, other in zip(*pair, strict=True)])
+
+
+def _run(true_fun: Any, false_fun: Any, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what both functions return for the operands as they are; nothing if that fails."""
+    try:
+        with sys.modules["numpy"].errstate(all="ignore"):
+            return true_fun(*operands), false_fun(*operands)
+    except Exception:  # noqa: BLE001  (that of an element which is not chosen, or it is raised again)
+        return ()
 
 
 class _Choice(Branches):
@@ -95,7 +140,7 @@ class _Choice(Branches):
 
     def type_of(self, leaf: Any) -> Any:
         """Return the type of an array."""
-        return ArrayType(leaf.dtype, sizes(leaf.shape)) if _is_array(leaf) else None
+        return ArrayType(getattr(leaf, "dtype", None), sizes(leaf.shape)) if _is_array(leaf) else None
 
     def agree(self, one: Any, other: Any) -> bool:  # noqa: ARG002  (the framework broadcasts and promotes them)
         """Take any two arrays and numbers."""
@@ -106,29 +151,82 @@ def _is_array(leaf: Any) -> bool:
     return lookup(type(leaf)).kind in (ARRAY, CONSTANT, NUMPY) and not isinstance(leaf, NUMBERS)
 
 
-def _guarded(functions: Any, mask: Any, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+def _may_carry(leaf: Any) -> bool:
+    """Return whether an array may carry a derivative, here or in a program that is staged."""
+    kind = lookup(type(leaf)).kind
+    return kind is ARRAY or kind is VIEWED or (kind is NUMPY and holds_objects(leaf))
+
+
+def _functions(binding: Binding, values: tuple[Any, ...]) -> Any:
+    """Return the functions of the framework of the values, or else of the library of their arrays."""
+    if binding.framework is None:
+        foreign = [value for value in values if lookup(type(value)) is BINDINGS.WITHOUT_AD]
+        standard = [value for value in foreign if hasattr(value, "__array_namespace__")]
+        if standard:
+            return _Standard(standard[0].__array_namespace__())
+        binding = BINDINGS.NUMPY
+    if binding.array_functions is None:
+        msg = f"where needs the hook array_functions of the plugin for {binding.framework}, which has none"
+        raise PluginError(msg)
+    return binding.array_functions()
+
+
+class _Standard:
+    """The functions of a namespace of the array API standard, in which there is no argmax of booleans."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+        self.take = lambda array, indices, axis: xp.take(array, indices, axis=axis)
+        self.argmax = lambda mask: xp.argmax(xp.astype(xp.reshape(mask, (-1,)), xp.uint8))
+
+    def where(self, mask: Any, one: Any, other: Any) -> Any:
+        """Choose between arrays of the library or of NumPy, and numbers, of which the standard takes one."""
+        if isinstance(one, NUMBERS) and isinstance(other, NUMBERS):
+            kind: Any = type(one) if type(one) is type(other) else type(one + other)
+            one = self.xp.asarray(kind(one))
+        return self.xp.where(mask, one, self.xp.asarray(other) if lookup(type(other)) is BINDINGS.NUMPY else other)
+
+
+def _guarded(functions: Any, mask: Any, leaves: list[Any], structure: Treespec) -> Any:
     """Return the operands; where the mask is false, those of the first element where it is true, as constants."""
-    if 0 in mask.shape:
-        return operands
-    leaves, structure = flatten_result(operands)
-    indices, rest = [], functions.argmax(mask)
-    for size in reversed(mask.shape[1:]):
-        indices.append(rest % size)
-        rest = rest // size
-    indices.append(rest)
-    is_chosen = _at(functions, mask, mask.shape, indices)
-    for i, leaf in enumerate(leaves):
-        if _is_array(leaf):
-            other = _at(functions, lookup(type(leaf)).non_differentiable(leaf), mask.shape, indices)
-            if is_inexact(leaf.dtype):
-                other = functions.where(is_chosen, other, _HARMLESS)
-            leaves[i] = functions.where(mask, leaf, other)
-    return unflatten_result(structure, leaves)  # type: ignore[no-any-return]
+    leaves, shape = leaves.copy(), mask.shape
+    if 0 not in shape:
+        indices, rest = [], functions.argmax(mask) if len(shape) > 0 else None
+        for size in reversed(shape[1:]):
+            indices.append((rest % size)[None])
+            rest = rest // size
+        indices += [] if rest is None else [rest[None]]
+        is_chosen = _at(functions, mask, shape, indices)
+        for i, leaf in enumerate(leaves):
+            if _is_array(leaf):
+                other = _at(functions, lookup(type(leaf)).non_differentiable(leaf), shape, indices)
+                if is_inexact(leaf.dtype):
+                    other = functions.where(is_chosen, other, _harmless(leaf, shape))
+                leaves[i] = functions.where(mask, leaf, other)
+    return unflatten_result(structure, leaves)
 
 
 def _at(functions: Any, array: Any, shape: Any, indices: list[Any]) -> Any:
     """Return an array at one element of a mask of some shape, whose axes remain with one element each."""
     for axis, (size, index) in enumerate(zip(reversed(shape), indices, strict=True), 1):
         if len(array.shape) >= axis and size != 1 and array.shape[-axis] == size:
-            array = functions.take(array, index.reshape(1), -axis)
+            array = functions.take(array, index, -axis)
     return array
+
+
+def _harmless(leaf: Any, shape: Any) -> Any:
+    """Return what an operand is where its function is not chosen; where an element is a matrix, a regular one.
+
+    It is symmetric and positive definite, and its singular values differ, as derivatives of a decomposition need it.
+    """
+    is_matrix = len(leaf.shape) > 1 and all(size == 1 for size in shape[-2:])
+    if not is_matrix or dtype_name(leaf.dtype) not in _OF_MATRICES:
+        return _HARMLESS
+    numpy, (rows, columns) = sys.modules["numpy"], leaf.shape[-2:]
+    matrix = 0.25 + numpy.eye(rows, columns) * numpy.linspace(0.5 / columns, 0.5, columns)
+    return matrix.astype(dtype_name(leaf.dtype))
+
+
+# Decided once, as for `cond`.
+if branch_check.is_on():
+    where = branch_check.checking_where(where, choose)

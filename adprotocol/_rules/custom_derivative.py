@@ -268,7 +268,7 @@ def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
             if sole.framework not in (None, binding.framework):
                 return None
             sole = binding
-        elif not (kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject)):
+        elif not (kind is PLAIN or (kind is NUMPY and not holds_objects(value))):
             return None
     return sole
 

@@ -7,7 +7,7 @@ import sys
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN
 from adprotocol._dispatch.dtype import is_inexact
-from adprotocol._dispatch.table import lookup
+from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._trees.treespec import build, children_of, count_leaves, is_label
 from adprotocol._typing import TYPE_CHECKING, Any
 
@@ -176,5 +176,5 @@ def _zero(leaf: Any) -> Any:
         return type(leaf)()
     dtype = getattr(leaf, "dtype", None)
     if dtype is not None and lookup(type(leaf)).kind in (PLAIN, NUMPY) and is_inexact(dtype):
-        return sys.modules["numpy"].zeros_like(leaf)
+        return leaf - leaf if lookup(type(leaf)) is BINDINGS.WITHOUT_AD else sys.modules["numpy"].zeros_like(leaf)
     return None

@@ -15,7 +15,7 @@ from collections.abc import Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 
 from adprotocol._dispatch.binding import FUNCTION, LABEL, NUMPY, OPAQUE
-from adprotocol._dispatch.table import BINDINGS, lookup, unclaimed
+from adprotocol._dispatch.table import BINDINGS, is_array, lookup, unclaimed
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol._trees.treespec import paths
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -49,8 +49,8 @@ def plain_array(array: Any) -> Any:
 
 
 def holds_objects(array: Any) -> bool:
-    """Return whether the elements of a NumPy array or scalar are objects, or some fields of them are."""
-    return array.dtype.hasobject  # type: ignore[no-any-return]
+    """Return whether the elements of an array or scalar without AD are objects, or some fields of them are."""
+    return getattr(getattr(array, "dtype", None), "hasobject", False)
 
 
 def held(value: Any) -> list[Any]:
@@ -119,9 +119,8 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
     """
     if _wraps_function(value):
         return
-    marks = ("shape", "dtype")
-    # A class that has both was judged by `recognise`.
-    if all(hasattr(value, name) for name in marks) and not all(hasattr(type(value), name) for name in marks):
+    # The class was judged by `recognise`.
+    if is_array(value) and not is_array(type(value)):
         raise unclaimed(type(value))
     if hasattr(type(value), "__next__"):
         msg = (

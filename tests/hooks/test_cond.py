@@ -29,6 +29,7 @@ def test_only_the_chosen_branch_runs_once(make, pred):
 
 class Unclaimed:
     shape, dtype = (), "bool"
+    __array__ = None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from ad_backends import AUTOGRAD, BACKENDS, JAX, TORCH
 
 from adprotocol import NonDifferentiable, grad, where, within_gradient
-from adprotocol.errors import BranchError, BranchMismatchError, MixedFrameworksError, PredicateError
+from adprotocol.errors import BranchError, BranchMismatchError, MixedFrameworksError, NoValuesError, PredicateError
 
 POINTS = np.array([[0.0, 4.0], [-1.0, 0.25]])
 POSITIVE = POINTS > 0
@@ -79,8 +79,7 @@ def test_jax(name):
 
 
 def test_jax_batched_to_scalars():
-    with jax.debug_nans(False):  # a scalar mask is a cond, and JAX's own
-        near(transformed("jax.grad of vmap to scalars", root(jnp)), SLOPES)
+    near(transformed("jax.grad of vmap to scalars", root(jnp)), SLOPES)
 
 
 @pytest.mark.parametrize("name", ["vmap of grad", "grad of vmap", "compile"])
@@ -147,12 +146,85 @@ def test_integers_and_numbers():
         where(index < 2, lambda i, table: table[i], lambda i, _: i * 0.5, index, np.array([10.0, 20.0])[:]), [10.0, 3.5]
     )
     for backend in (JAX, TORCH, AUTOGRAD):
-        near(where(backend.make([1.0, 2.0]) > 1.5, lambda: 1.0, lambda: 0.0), [0.0, 1.0])
+        near(where(backend.make([1.0, 2.0]) > 1.5, lambda _: 1.0, lambda _: 0.0, 2.0), [0.0, 1.0])
 
 
-def test_a_scalar_mask_is_a_cond():
-    for mask in (True, np.bool_(True), NonDifferentiable(np.array(True)), torch.tensor(True)):
+def test_a_scalar_mask_that_is_known_is_a_cond():
+    for mask in (True, np.bool_(True), NonDifferentiable(np.array(True)), jnp.array(True)):
         assert where(mask, lambda x: x + 1.0, lambda x: 1 / 0, 5.0) == 6.0
+
+
+@pytest.mark.parametrize("point", [0.0, 4.0])
+def test_another_scalar_mask_is_a_choice_of_arrays(point):
+    slope = np.where(point > 0, 0.25, 0.0)
+    closed_over = {"unit": 1.0}  # which torch.cond would have to capture
+    f = lambda xp: lambda x: where(x > 0, lambda x: xp.sqrt(x) * closed_over["unit"], lambda x: 0.0 * x, x)
+    near(jax.jit(jax.grad(f(jnp)))(point), slope)
+    near(torch.func.grad(f(torch))(torch.tensor(point)), slope)
+    assert "cond" not in str(jax.make_jaxpr(f(jnp))(point))
+    with torch.autograd.set_detect_anomaly(False):  # in which Dynamo compiles nothing
+        compiled = torch.compile(grad(f(torch)), fullgraph=True, backend="aot_eager")
+        near(compiled(torch.tensor(point)), slope)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("function", ["inv", "cholesky", "svd", "solve", "eigh"])
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_matrices_of_which_one_or_none_is_regular(backend, function, chosen):
+    linalg = backend.xp.linalg
+    regular = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, 0.0], [0.0, 0.0, 1.0]])
+    functions = {
+        "svd": lambda m: linalg.svd(m, full_matrices=False)[0] ** 2 * linalg.svd(m, full_matrices=False)[1][..., None],
+        "solve": lambda m: linalg.solve(m, m * m),
+        "eigh": lambda m: linalg.eigh(m)[1] ** 2,
+    }
+    one = functions.get(function, getattr(linalg, function))
+    mask = np.array([False, chosen])[:, None, None]
+    total = lambda m: where(backend.make(mask) > 0.5, one, lambda m: 3.0 * m, m).sum()
+    matrices = backend.make(np.array([np.zeros((3, 3)), regular]))
+    alone = one if chosen else lambda m: 3.0 * m
+    near(total(matrices), alone(backend.make(regular)).sum())
+    near(grad(total)(matrices)[0], np.full((3, 3), 3.0))
+    wanted = grad(lambda m: alone(m).sum())(backend.make(regular))
+    np.testing.assert_allclose(np.asarray(grad(total)(matrices)[1]), np.asarray(wanted), rtol=1e-3, atol=1e-5)
+    if backend is AUTOGRAD and function == "inv":
+        near(where(mask, np.linalg.inv, lambda m: m, matrices)[0], 0.0)
+
+
+def test_numpy_is_not_guarded_and_runs_each_function_once():
+    given = []
+
+    def reciprocal(x):
+        given.append(x)
+        return 1.0 / x
+
+    near(where(POINTS > 0.3, reciprocal, lambda x: x, POINTS), [[0.0, 0.25], [-1.0, 0.25]])
+    assert len(given) == 1
+    assert given[0] is POINTS
+    first, second = where(POINTS > 0.3, lambda x: (reciprocal(x), x), lambda x: (x, 0), POINTS)
+    near(first, [[0.0, 0.25], [-1.0, 0.25]])
+    near(second, [[0.0, 4.0], [0.0, 0.0]])
+    assert len(given) == 2
+    near(where(jnp.array(POINTS) > 0.3, jnp.reciprocal, lambda x: x, jnp.array(POINTS)), [[0.0, 0.25], [-1.0, 0.25]])
+
+
+def test_what_fails_for_an_element_that_is_not_chosen_does_not_fail():
+    def strict_root(x):
+        if (x < 0).any():
+            raise ValueError
+        return np.sqrt(x)
+
+    near(where(POSITIVE, strict_root, np.abs, POINTS), np.where(POSITIVE, ROOTS, np.abs(POINTS)))
+    with pytest.raises(ValueError):
+        where(POINTS < 3.0, strict_root, np.abs, POINTS)
+
+
+def test_a_recipe_for_a_fill_value():
+    for backend in BACKENDS:
+        x, fill = backend.make(POINTS), backend.make(-1.0)
+        log = backend.xp.log
+        f = lambda x, fill, log=log: where(x > 0, lambda x, _: log(x), lambda _, fill: fill, x, fill).sum()
+        near(grad(f, argnums=1)(x, fill), 2.0)
 
 
 def test_questions_in_the_functions_are_answered_as_outside():
@@ -168,6 +240,9 @@ def test_what_is_refused():
     for mask in (1.0, [True, False], x, "True", None):
         with pytest.raises(PredicateError, match="where was given"):
             where(mask, np.sqrt, np.sqrt, x)
+    for mask in (x > 0, True, torch.ones(2) > 0):
+        with pytest.raises(NoValuesError, match=r"without operands.*pass the arrays"):
+            where(mask, lambda: np.sqrt(x), lambda: 0.0)
     with pytest.raises(BranchError, match=r"where was given a float .*as false_fun"):
         where(x > 0, np.sqrt, 0.0, x)
     with pytest.raises(BranchMismatchError, match="functions of where must return equal structures"):

@@ -36,6 +36,10 @@ class Foreign:
     shape: tuple[int, ...] = ()
     dtype = "float64"
 
+    def __add__(self, other: Any) -> Any:
+        """Refuse to add."""
+        return NotImplemented
+
 
 class ForeignPlugin:
     """Serve `Foreign` arrays, or other types, all of which are tracked; `calls` counts the questions."""

@@ -375,6 +375,10 @@ class ForeignArray:
     shape: tuple[int, ...] = ()
     dtype = "float32"
 
+    def __add__(self, other: Any) -> Any:
+        """Refuse to add."""
+        return NotImplemented
+
 
 class ForeignBuffer:
     """Another one, which shows by the protocol for exchange alone what it is."""

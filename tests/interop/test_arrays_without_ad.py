@@ -1,0 +1,278 @@
+"""Every public function on the arrays of libraries that have no AD: these are constants, as NumPy's are."""
+
+import dataclasses
+import types
+
+import autograd
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from adprotocol import (
+    NonDifferentiable,
+    combine,
+    cond,
+    custom_derivative,
+    explain,
+    grad,
+    non_differentiable,
+    partition,
+    prevent_gradient,
+    trainable,
+    trainable_mask,
+    tree_map,
+    value_and_grad,
+    where,
+    within_gradient,
+)
+from adprotocol.errors import BackendError, OpaqueValueError, PluginError, PredicateError, UnclaimedTypeError
+from adprotocol.hookspecs import hookimpl
+from adprotocol.plugins import register, register_without_ad, unregister
+
+REASON = "an optional library of the test group"
+strict = pytest.importorskip("array_api_strict", reason=REASON)
+da = pytest.importorskip("dask.array", reason=REASON)
+pd = pytest.importorskip("pandas", reason=REASON)
+sparse = pytest.importorskip("sparse", reason=REASON)
+
+VALUES = np.array([4.0, 0.0, -1.0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Library:
+    """`make` takes a NumPy array, `numpy` returns one, and `add` is a function of the library."""
+
+    name: str
+    make: object
+    numpy: object
+    root: object  # of [4, 0, -1], or the absolute value
+    # The class of what elementwise functions return.
+    kind: type
+
+
+LIBRARIES = [
+    Library("numpy", np.asarray, np.asarray, np.sqrt, np.ndarray),
+    Library("array_api_strict", strict.asarray, np.asarray, strict.sqrt, type(strict.ones(1))),
+    Library("dask", lambda x: da.from_array(x, chunks=2), lambda x: x.compute(), da.abs, da.Array),
+    Library("sparse", sparse.COO.from_numpy, lambda x: x.todense(), np.abs, sparse.COO),
+    Library("pandas", pd.Series, np.asarray, np.abs, (pd.Series, np.ndarray)),
+]
+
+
+@pytest.fixture(params=LIBRARIES, ids=lambda library: library.name)
+def library(request):
+    # Neither boolean masks nor shapes that depend on data, as under a compiler.
+    with strict.ArrayAPIStrictFlags(boolean_indexing=False, data_dependent_shapes=False):
+        yield request.param
+
+
+@pytest.fixture
+def x(library):
+    return library.make(VALUES)
+
+
+def test_it_is_a_constant(library, x):
+    for value in (x, [x], {"a": (x, 1.0)}, NonDifferentiable(x)):
+        assert within_gradient(value) is False
+    assert non_differentiable(x) is x
+    assert non_differentiable({"a": x})["a"] is x
+    assert prevent_gradient(x, "no derivative") is x
+    assert explain(x).startswith(f"{type(x).__name__}: False (a")
+    assert non_differentiable(lambda y: y)(x) is x
+    assert NonDifferentiable(x).value is x
+
+
+def test_beside_the_arrays_of_a_framework(x):
+    assert within_gradient(jnp.ones(2), x) is False
+    assert within_gradient(torch.ones(2, requires_grad=True), [x]) is True
+    autograd.grad(lambda y: y if within_gradient(y, x) is True else 1 / 0)(2.0)
+    tensor = torch.ones((), requires_grad=True)
+    assert grad(lambda p: p["w"] * 2.0, where="w")({"w": tensor, "data": x})["data"] is None
+    for make in (jnp.asarray, torch.tensor, np.asarray):
+        assert float(grad(lambda w, _: w * 3.0)(make(2.0), x)) == 3.0
+
+
+def test_it_is_trained_by_its_dtype(library, x):
+    model = {"x": x, "mask": x > 0.0, "label": NonDifferentiable(x), "n": 1}
+    assert trainable(model) == {"x": x, "mask": None, "label": None, "n": None} or trainable(model)["x"] is x
+    assert trainable_mask(model) == {"x": True, "mask": False, "label": False, "n": False}
+    params, rest = partition(model)
+    assert params["x"] is x
+    assert rest["mask"] is model["mask"]
+    assert combine(params, rest)["x"] is x
+    doubled = tree_map(lambda leaf: leaf + leaf, {"x": x})["x"]
+    np.testing.assert_allclose(library.numpy(doubled), 2.0 * VALUES)
+
+
+def test_a_condition(library, x):
+    true = library.make(np.array([1.0, 2.0]))[0] > 0.0
+    assert cond(bool(true), lambda x: x, lambda x: 1 / 0, x) is x
+    if library.name != "sparse":  # a number of its own that is no bool
+        assert cond(true, lambda x: x, lambda x: 1 / 0, x) is x
+    with pytest.raises(PredicateError):
+        cond(x, lambda x: x, lambda x: x, x)
+
+
+def test_a_choice(library, x):
+    chosen = where(x > 0.0, library.root, lambda x: x * 3.0, x)
+    assert isinstance(chosen, library.kind)
+    first = 2.0 if library.name in ("numpy", "array_api_strict") else 4.0
+    np.testing.assert_allclose(library.numpy(chosen), [first, 0.0, -3.0])
+    both = where(x > 0.0, lambda x, d: {"y": x + d["x"], "n": "a"}, lambda x, d: {"y": x, "n": "a"}, x, {"x": x})
+    np.testing.assert_allclose(library.numpy(both["y"]), [8.0, 0.0, -1.0])
+    assert both["n"] == "a"
+
+
+def test_a_choice_of_strict_arrays():
+    x = strict.asarray(VALUES)
+    for one, other, wanted in ((1.0, 0, [1.0, 0.0, 0.0]), (True, False, [1, 0, 0]), (x, 2.0, [4.0, 2.0, 2.0])):
+        np.testing.assert_allclose(np.asarray(where(x > 0.0, lambda _, a=one: a, lambda _, b=other: b, x)), wanted)
+    # What fails for an element that is not chosen runs on others.
+    matrices = strict.asarray(np.array([np.zeros((2, 2)), 2.0 * np.eye(2)]))
+    for chosen in (True, False):
+        mask = strict.asarray([[[False]], [[chosen]]])
+        got = where(mask, strict.linalg.inv, lambda m: m * 3.0, matrices)
+        np.testing.assert_allclose(np.asarray(got)[1], (0.5 if chosen else 6.0) * np.eye(2))
+    scalar = strict.asarray(True)
+    assert float(where(scalar, lambda x: x, lambda x: 1 / 0, strict.asarray(2.0))) == 2.0
+
+
+def test_a_choice_of_lazy_arrays_is_lazy():
+    ran = []
+    lazy = da.from_array(VALUES, chunks=2).map_blocks(
+        lambda block: ran.append(1) or block, dtype=float, meta=VALUES[:0]
+    )
+    assert isinstance(where(lazy > 0.0, da.sqrt, lambda x: x, lazy), da.Array)
+    assert ran == []
+
+
+def test_what_numpy_and_a_framework_share_is_guarded():
+    # The operands are NumPy's, what the functions close over is not.
+    for make, derivative, array in (
+        (jnp.asarray, jax.grad, jnp.asarray),
+        (torch.tensor, torch.func.grad, torch.as_tensor),
+        (float, autograd.grad, np.asarray),
+    ):
+        scaled = lambda s, array=array: where(VALUES > 0, lambda x: s**2 / array(x), lambda x: x, VALUES).sum()
+        assert float(derivative(scaled)(make(3.0))) == 1.5
+
+
+def test_a_rule(library, x):
+    @custom_derivative
+    def square(x):
+        return x * x
+
+    square.defvjp(lambda cotangent, _, x: (2.0 * cotangent * x,))
+    np.testing.assert_allclose(library.numpy(square(x)), VALUES**2)
+    scaled = custom_derivative(lambda x, y: (x * 2.0).sum() + 0.0 * y)
+    scaled.defvjp(lambda cotangent, _, x, y: (None, 3.0 * cotangent))
+    scaled.defjvp(lambda tangents, _, x, y: 3.0 * tangents[1])
+    if library.name in ("numpy", "pandas"):
+        assert float(jax.grad(lambda y: scaled(x, y))(1.0)) == 3.0
+        assert float(jax.jvp(lambda y: scaled(x, y), (1.0,), (1.0,))[1]) == 3.0
+
+
+def test_no_framework_differentiates_it(library, x):
+    if library.name == "numpy":
+        assert grad(lambda x: (x * x).sum())(x).tolist() == [8.0, 0.0, -2.0]
+        return
+    for call in (
+        grad(lambda x: x.sum()),
+        lambda x: value_and_grad(lambda m: m["w"] * 2.0)({"w": jnp.ones(()), "x": x}),
+    ):
+        with pytest.raises(BackendError, match=r"an array of a library without AD.*autograd, jax, torch"):
+            call(x)
+
+
+# Other arrays.
+
+
+def foreign(name, package="ndonnx_like", **members):
+    """Return a class of arrays of a package."""
+    return type(
+        name, (), {"__module__": f"{package}.core", "shape": (2,), "dtype": "float32", "__array__": None, **members}
+    )
+
+
+def test_a_package_or_class_is_declared():
+    first, second, third = (foreign(f"Array{i}", f"package{i}") for i in range(3))
+    for cls in (first, second):
+        with pytest.raises(UnclaimedTypeError, match=r"register_without_ad\('package\d'\)"):
+            within_gradient(cls())
+    register_without_ad("package0")
+    register_without_ad(second)
+    for cls in (first, second, type("Own", (second,), {"__module__": "elsewhere"})):
+        value = cls()
+        assert within_gradient(value) is False
+        assert non_differentiable([value])[0] is value
+        assert trainable(value) is value
+    with pytest.raises(UnclaimedTypeError):
+        within_gradient(third())
+
+
+@pytest.mark.parametrize("given", ["jax", "torch", torch.Tensor, torch.nn.Parameter])
+def test_what_has_a_plugin_cannot_be_declared(given):
+    with pytest.raises(PluginError, match="which has a plugin"):
+        register_without_ad(given)
+    assert within_gradient(torch.ones(1, requires_grad=True)) is True
+
+
+def test_a_library_declares_its_arrays_by_one_hook():
+    class Declares:
+        @hookimpl
+        def without_ad(self):
+            return ["package3"]
+
+    cls = foreign("Array", "package3")
+    with pytest.raises(UnclaimedTypeError):
+        within_gradient(cls())
+    plugin = register(Declares(), "package3")
+    assert plugin.state == "active"
+    assert within_gradient(cls()) is False
+    assert within_gradient(torch.ones(1, requires_grad=True), cls()) is True
+    unregister(plugin.name)
+
+    class Broken:
+        @hookimpl
+        def without_ad(self):
+            return 3
+
+    with pytest.raises(PluginError):
+        register(Broken(), "package4")
+
+
+@pytest.mark.parametrize("package", ["xarray", "pint", "marray", "awkward"])
+def test_a_wrapper_is_constant_around_numpy_and_refused_around_a_framework(package):
+    cls = foreign("Wrapper", package, __init__=lambda self, data: setattr(self, "data", data))
+    assert within_gradient(cls(np.ones(2))) is False
+    for data in (jnp.ones(2), torch.ones(2)):
+        with pytest.raises(OpaqueValueError, match="register"):
+            within_gradient(cls(data))
+
+
+def test_a_series_of_tensors_is_asked_for_its_elements():
+    tracked = torch.ones((), requires_grad=True)
+    assert within_gradient(pd.Series([tracked, 1.0])) is True
+    assert within_gradient(pd.Series([tracked.detach(), "a"])) is False
+
+
+def test_settings_with_shape_and_dtype_are_leaves_of_models():
+    @dataclasses.dataclass
+    class Agent:
+        weight: jax.Array
+        space: object
+
+    space = types.SimpleNamespace(shape=(3,), dtype="float32")
+    for setting in (space, jax.ShapeDtypeStruct((3,), jnp.float32)):
+        gradient = grad(lambda agent: (agent.weight**2).sum())(Agent(jnp.ones(2), setting))
+        assert gradient.weight.tolist() == [2.0, 2.0]
+        assert gradient.space is None
+
+
+def test_dtypes_of_two_libraries_are_not_compared():
+    from adprotocol._dispatch.dtype import kind_of_dtype
+
+    for dtype in (np.dtype("float64"), strict.float64, torch.float64, np.dtype("bool"), strict.bool, pd.Float64Dtype()):
+        assert kind_of_dtype(dtype) == ("bool" if "bool" in str(dtype) else "float")
