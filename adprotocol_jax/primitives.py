@@ -11,6 +11,7 @@ compiled program.
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
@@ -60,18 +61,42 @@ def _identity(name: str) -> Any:
 _constant_p, _prevention_p = _identity("adprotocol_constant"), _identity("adprotocol_prevent_gradient")
 
 
+# By the id of a tracer, for it has no hash, and that of a trace: weakly the tracer, the trace, and the constant that
+# was made of the one in the other, which may be the tracer itself.
+_CONSTANTS: dict[tuple[int, int], tuple[weakref.ref[Any], ...]] = {}
+
+
+def _known_constant(value: Any, trace: Any) -> Any:
+    """Return the constant that was made of a tracer in a trace, or None."""
+    known = [reference() for reference in _CONSTANTS.get((id(value), id(trace)), ())]
+    return known[2] if known and known[0] is value and known[1] is trace else None
+
+
 def as_constant(value: Any) -> Any:
-    """Return a tracer as a constant at every level; a concrete value, or one that is no array, stays as it is."""
+    """Return a tracer as a constant at every level; a concrete value, or one that is no array, stays as it is.
+
+    In one trace it is the same object each time, so that who flattens a label twice gets equal leaves.
+    """
     if not isinstance(value, jax.core.Tracer) or internals.is_no_array(value):
         return value
     # since jax 0.11: a function's results are flattened, which calls this for a label, where no trace is active.
-    if internals.current_trace() is None:
+    trace = internals.current_trace()
+    if trace is None:
         with internals.set_current_trace(internals.trace_of(value)):
             return as_constant(value)
+    known = _known_constant(value, trace)
+    if known is not None:
+        return known
     stopped = jax.lax.stop_gradient(value)
     # JAX returns arrays of its extended dtypes unchanged, though some (the 8-bit scales of flax) have tangents.
     # until jax 0.9: an integer tracer too.
-    return _constant_p.bind(value) if stopped is value else stopped
+    constant = _constant_p.bind(value) if stopped is value else stopped
+    # Of a number in a tracer of `grad` JAX returns the number, which nothing refers to weakly.
+    for tracer in (value, constant) if isinstance(constant, jax.Array) else ():
+        key = id(tracer), id(trace)
+        reference = weakref.ref(tracer, lambda _, key=key: _CONSTANTS.pop(key, None))
+        _CONSTANTS[key] = reference, weakref.ref(trace), weakref.ref(constant)
+    return constant
 
 
 def as_constant_if_tracked(value: Any) -> Any:

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 
+import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,6 +61,49 @@ def test_label_maps_flattens_pickles_and_copies():
 def test_label_leaks_no_tracer():
     with jax.checking_leaks():
         assert jax.jit(jax.grad(lambda x, b: x * b))(2.0, NonDifferentiable(3.0)) == 3.0
+
+
+def _leaves_of_a_label(x):
+    """Return the product of a value and its label, whose leaf is the same object each time it is flattened."""
+    label = NonDifferentiable(x)
+    (leaf,) = jax.tree.leaves(label)
+    mapped = jax.tree.map(lambda value: value, label)
+    assert all(one is leaf for one in (*jax.tree.leaves(label), *jax.tree.leaves(mapped), label.value, mapped.value))
+
+    def step(total, _):
+        (inside,) = jax.tree.leaves(label)
+        assert jax.tree.leaves(label)[0] is inside
+        return total + jnp.sum(x * inside), None
+
+    total, _ = jax.lax.scan(step, 0.0, None, length=2)
+    assert jax.tree.leaves(label)[0] is leaf
+    return total
+
+
+def test_a_label_is_flattened_to_the_same_leaf_each_time():
+    grad, jit = jax.grad, jax.jit
+    for transformed in (grad(_leaves_of_a_label), jit(grad(_leaves_of_a_label)), grad(jit(_leaves_of_a_label))):
+        with jax.checking_leaks():
+            assert np.allclose(transformed(XS), 2.0 * XS)
+    assert np.allclose(jax.vmap(grad(_leaves_of_a_label))(XS), 2.0 * XS)
+    assert np.allclose(jax.hessian(_leaves_of_a_label)(XS), 0.0)
+
+
+def test_maps_of_a_label_add_no_equations():
+    def mapped(params):
+        for _ in range(10):
+            params = jax.tree.map(lambda leaf: leaf, params)
+        return params["w"] * params["scale"].value
+
+    program = jax.make_jaxpr(mapped)({"w": XS, "scale": NonDifferentiable(XS)})
+    assert len(program.eqns) == 2
+
+
+def test_equinox_edits_a_label_in_a_traced_model():
+    model = {"w": XS, "scale": NonDifferentiable(XS)}
+    edit = lambda m: equinox.tree_at(lambda n: n["scale"], m, NonDifferentiable(m["scale"].value * 2.0))
+    assert np.allclose(jax.jit(lambda m: edit(m)["scale"].value)(model), 2.0 * XS)
+    assert np.allclose(jax.jit(jax.grad(lambda w: jnp.sum(w * edit({**model, "w": w})["scale"].value)))(XS), 2.0 * XS)
 
 
 def test_label_lets_no_derivative_out_through_the_tree_either():
