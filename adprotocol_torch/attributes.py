@@ -12,7 +12,7 @@ from adprotocol.extend import tree_leaves
 _COMMON = frozenset(vars(torch.nn.Module()))
 _PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
 # What a function closes over is not asked about, and submodules are asked themselves.
-_NOT_ASKED = (*_PLAIN, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+NOT_ASKED = (*_PLAIN, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
 def tensor_names(owner: torch.nn.Module) -> list[str]:
@@ -20,7 +20,7 @@ def tensor_names(owner: torch.nn.Module) -> list[str]:
     return [
         name
         for name, value in vars(owner).items()
-        if name not in _COMMON and not isinstance(value, _NOT_ASKED) and _has_tensor(value)
+        if name not in _COMMON and not isinstance(value, NOT_ASKED) and _has_tensor(value)
     ]
 
 

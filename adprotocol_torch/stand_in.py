@@ -19,60 +19,102 @@ import functools
 import random
 import types
 import weakref
-from collections.abc import Mapping, MutableSequence
+from collections import OrderedDict
+from collections.abc import Mapping, MutableMapping, MutableSequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import search
-from adprotocol_torch import distributed, internals
+from adprotocol.extend import search, tree_leaves
+from adprotocol_torch import attributes, distributed, internals
 from adprotocol_torch.tensors import is_float
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    # A module, the name of an attribute, and its value.
+    _Held = tuple[torch.nn.Module, str, Any]
+
 
 # The attributes in which a module keeps its parts.
 _TABLES = ("_parameters", "_buffers", "_modules")
+# What most attributes are, the latter empty.
+_TRIVIAL = frozenset({type(None), bool, int, float, str})
+_EMPTY = frozenset({dict, list, set, OrderedDict})
+_MUTABLE = (MutableMapping, MutableSequence)
+_OPENED = (Mapping, MutableSequence, functools.partial)
+_NOT_SEARCHED = (*attributes.NOT_ASKED, torch.Tensor)
 
 
 @internals.skip  # where a graph breaks at it, Dynamo would compile it
 def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any]) -> torch.nn.Module:
     """Return a stand-in with the tensors of `after` where the module has those of `before`, at all their places."""
-    parts = {id(part) for part in (*module.modules(), *before.values())}
+    owners = list(module.modules())
+    _check_classes(owners)
     buffers = {id(buffer) for buffer in module.buffers()}
     # A call may change a buffer in place; so the stand-in has its own.
     memo: dict[int, Any] = {
         id(old): after[name].clone() if id(old) in buffers else after[name] for name, old in before.items()
     }
     new = set(map(id, memo.values()))
-    for owner in module.modules():
-        _check_class(owner)
-        for name, value in vars(owner).items():
-            # A recurrent module makes its list of weights anew, and hooks of state dicts compute nothing.
-            if name in _TABLES or name.startswith("_flat_weight") or "state_dict" in name:
-                continue
-            shared = _shared(value)
-            if name in _cached_names(type(owner)):
-                shared.append(value)
-            else:
-                _check_attribute(owner, name, value, parts)
-            memo.update({id(item): item for item in shared if id(item) not in parts})
+    replaced = {id(old) for old in before.values() if memo[id(old)] is not old}
+    parts = {id(part) for part in (*owners, *before.values())}
+    cached = {cls: _cached_names(cls) for cls in set(map(type, owners))}
+    held = [(name in cached[type(owner)], value) for owner in owners for name, value in _attributes(owner)]
+    shared = [value for is_cached, value in held if is_cached]
+    shared += _shared(_items([value for is_cached, value in held if not is_cached]), replaced)
+    memo.update({id(item): item for item in shared if id(item) not in parts})
     try:
         copied = copy.deepcopy(module, memo)
     except (RuntimeError, TypeError, copy.Error) as error:
         raise refused(module, f", which cannot be copied: {error}") from error
+    kept: list[_Held] = []
     for owner in copied.modules():
-        held = vars(owner)
-        computed = [name for name, value in held.items() if _has_history(value) and id(value) not in new]
-        for name in {*computed, *_cached_names(type(owner))}:
-            held.pop(name, None)
+        for name, value in _attributes(owner):
+            if name in cached[type(owner)] or _is_computed(value, new):
+                del vars(owner)[name]
+            else:
+                kept.append((owner, name, value))
+    items = _items([value for _, _, value in kept])
+    for item in items:
+        if isinstance(item, MutableMapping):
+            for key in [key for key, value in item.items() if _is_computed(value, new)]:
+                del item[key]
+        elif isinstance(item, MutableSequence) and any(_is_computed(value, new) for value in item):
+            item[:] = [value for value in item if not _is_computed(value, new)]
+    _check_attributes(kept, items, replaced, new)
     return copied
 
 
-def _check_class(owner: torch.nn.Module) -> None:
-    if isinstance(owner, distributed.wrapper_types()):
+def _attributes(owner: torch.nn.Module) -> list[tuple[str, Any]]:
+    """Return the attributes of a module besides its tables, without what needs no look."""
+    # A recurrent module makes its list of weights anew, and hooks of state dicts compute nothing.
+    return [
+        (name, value)
+        for name, value in vars(owner).items()
+        if type(value) not in _TRIVIAL
+        and (type(value) not in _EMPTY or value)
+        and not (name in _TABLES or name.startswith("_flat_weight") or "state_dict" in name)
+    ]
+
+
+def _is_computed(value: Any, new: set[int]) -> bool:
+    """Return whether a value, no container whose entries are judged one by one, was computed by the last call."""
+    if isinstance(value, (*_MUTABLE, torch.nn.Module)):
+        return False
+    leaves = tree_leaves((value,))
+    return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None and id(leaf) not in new for leaf in leaves)
+
+
+def _check_classes(owners: list[torch.nn.Module]) -> None:
+    wrappers = distributed.wrapper_types()
+    for owner in owners:
+        _check_class(owner, wrappers)
+
+
+def _check_class(owner: torch.nn.Module, wrappers: tuple[type, ...]) -> None:
+    if isinstance(owner, wrappers):
         raise refused(
             owner,
             ", which communicates for the tensors that it was made with; give combine the module in it "
@@ -98,39 +140,57 @@ def _check_class(owner: torch.nn.Module) -> None:
         )
 
 
-def _check_attribute(owner: torch.nn.Module, name: str, value: Any, parts: set[int]) -> None:
-    """Refuse an attribute by which a copy would compute with the tensors of the module itself."""
-    place = f"the attribute {name!r} of its {type(owner).__qualname__}"
-    for item in _items(value):
-        if id(item) in parts:
-            continue
-        if is_float(item) and not isinstance(value, (torch.Tensor, tuple)):
+def _check_attributes(kept: list[_Held], items: list[Any], replaced: set[int], new: set[int]) -> None:
+    """Refuse what the copy holds by which it would compute with the tensors of the module itself."""
+    constants = new | set(map(id, _items([value for _, _, value in kept if isinstance(value, (torch.Tensor, tuple))])))
+    # Of all at once, for parts of a module share much; the attribute is looked for in an error only.
+    for item in items:
+        if is_float(item) and id(item) not in constants and item.grad_fn is None:
+            for owner, name in _places(kept, item):
+                if _holds(owner, new - replaced):
+                    raise refused(
+                        owner,
+                        f": the attribute {name!r} of its {type(owner).__qualname__} holds a tensor that is neither a "
+                        "parameter nor a buffer, and may have been computed from the module's own; make it a "
+                        "functools.cached_property, empty the container before, or register a constant with "
+                        "register_buffer(name, tensor, persistent=False)",
+                    )
+    for item in search([value for _, _, value in kept], lambda item: not isinstance(item, _NOT_SEARCHED)):
+        if any(_holds(reference, replaced) for reference in (item, *_references(item))):
+            owner, name = _places(kept, item)[0]
             raise refused(
                 owner,
-                f": {place} holds a tensor that is neither a parameter nor a buffer, and may have been computed from "
-                "the module's own; make it a functools.cached_property, empty the container before, or register a "
-                "constant with register_buffer(name, tensor, persistent=False)",
-            )
-        if any(id(reference) in parts for reference in _references(item)):
-            raise refused(
-                owner,
-                f": {place} holds {getattr(item, '__qualname__', type(item).__qualname__)}, which has a reference of "
-                "its own to a part of the module, and would compute with the module's own tensors; let it take the "
-                "module as an argument, make it a method, or keep the part in a list",
+                f": the attribute {name!r} of its {type(owner).__qualname__} holds "
+                f"{getattr(item, '__qualname__', type(item).__qualname__)}, which has a reference of its own to a part "
+                "of the module, and would compute with the module's own tensors; let it take the module as an "
+                "argument, make it a method, or keep the part in a list",
             )
 
 
-def _items(value: Any) -> list[Any]:
-    """Return a value, and what containers and partial functions in it hold, at any depth."""
-    opened = (Mapping, MutableSequence, functools.partial)
-    return list(search((value,), lambda item: isinstance(item, opened)))
+def _places(kept: list[_Held], item: Any) -> list[tuple[torch.nn.Module, str]]:
+    """Return the modules that hold an item, each with the name of its attribute."""
+    return [
+        (owner, name)
+        for owner, name, value in kept
+        if any(held is item for held in search((value,), lambda one: not isinstance(one, _NOT_SEARCHED)))
+    ]
 
 
-def _shared(value: Any) -> list[Any]:
+def _holds(value: Any, tensors: set[int]) -> bool:
+    """Return whether a value is one of some tensors, or a module that has one."""
+    own = (*value.parameters(), *value.buffers()) if isinstance(value, torch.nn.Module) else (value,)
+    return not tensors.isdisjoint(map(id, own))
+
+
+def _items(values: list[Any]) -> list[Any]:
+    """Return values, and what containers and partial functions among them hold, at any depth."""
+    return list(search(values, lambda item: isinstance(item, _OPENED)))
+
+
+def _shared(items: list[Any], replaced: set[int]) -> list[Any]:
     """Return what a stand-in has in common with its module: nothing of it changes with the module's tensors."""
-    items = _items(value)
     kinds = (torch.Tensor, torch.nn.Module, torch.Generator, random.Random)
-    shared = [item for item in items if isinstance(item, kinds)]
+    shared = [item for item in items if isinstance(item, kinds) and not _holds(item, replaced)]
     return shared + [item.__self__ for item in items if isinstance(item, types.MethodType)]
 
 
@@ -141,21 +201,17 @@ def _references(value: Any) -> Iterable[Any]:
     """
     if isinstance(value, weakref.ref):
         return [value()]
-    if isinstance(value, types.FunctionType):
-        return search(value, lambda item: isinstance(item, types.FunctionType))
-    if isinstance(value, types.MethodType) and not isinstance(value.__self__, torch.nn.Module):
-        return search(value, lambda item: item is value.__self__ or isinstance(item, types.FunctionType))
-    return []
+    if isinstance(value, types.MethodType):
+        is_own = isinstance(value.__self__, torch.nn.Module)
+        return [] if is_own else [*search(value.__func__), *search(value.__self__)]
+    is_copied = isinstance(value, (torch.nn.Module, type, functools.partial))
+    return search(value) if callable(value) and not is_copied else []
 
 
 def _cached_names(cls: type) -> list[str]:
     """Return the names of the cached properties of a class, under which instances keep what they computed."""
     properties = functools.cached_property
     return [name for base in cls.__mro__ for name, value in vars(base).items() if isinstance(value, properties)]
-
-
-def _has_history(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.grad_fn is not None
 
 
 def refused(module: torch.nn.Module, why: str) -> UndecidableError:

@@ -9,7 +9,7 @@ from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
 from adprotocol._dispatch.table import array_from, lookup
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
-from adprotocol._trees.held import check_opaque, holds_objects, plain_array, search
+from adprotocol._trees.held import check_opaque, holds_objects, is_function, plain_array, search
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import NotConstantError, OpaqueValueError
@@ -159,7 +159,7 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 def _result(value: Any) -> Any:
     """Make one leaf of a result constant; refuse a function that would compute with tracked values."""
-    if _is_function(value) and ask(tuple(_arrays_in(value))) is not False:
+    if is_function(value) and ask(tuple(_arrays_in(value))) is not False:
         name = getattr(value, "__qualname__", value)
         msg = (
             f"a function decorated with non_differentiable returned the function {name}, "
@@ -170,13 +170,9 @@ def _result(value: Any) -> Any:
     return leaf(value)
 
 
-def _is_function(value: Any) -> bool:
-    return lookup(type(value)).kind is FUNCTION
-
-
 def _arrays_in(fun: Any) -> list[Any]:
     """Return the arrays that a function, and the functions it holds, carry with them."""
-    return [item for item in search(fun, _is_function) if lookup(type(item)).kind is ARRAY]
+    return [item for item in search(fun) if lookup(type(item)).kind is ARRAY]
 
 
 def refuse_class(cls: type) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import types
 
-from adprotocol._dispatch.binding import ARRAY, FUNCTION, VIEWED
-from adprotocol._dispatch.table import BINDINGS, lookup
+from adprotocol._dispatch.binding import ARRAY, VIEWED
+from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import search
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -26,12 +26,7 @@ def closed_over(function: Any) -> list[Any]:
     """Return the arrays of frameworks in the closure and the defaults of a function, and of functions there."""
     if not may_hold(function):
         return []
-    return [item for item in search(function, _is_function) if lookup(type(item)).kind in (ARRAY, VIEWED)]
-
-
-def _is_function(value: Any) -> bool:
-    binding = lookup(type(value))
-    return binding.kind is FUNCTION or binding is BINDINGS.WRAPPER
+    return [item for item in search(function) if lookup(type(item)).kind in (ARRAY, VIEWED)]
 
 
 def hold_tracked(functions: Iterable[Any]) -> bool:

@@ -227,7 +227,7 @@ def _refuse_hidden(leaf: Any) -> None:
     kind = lookup(type(leaf)).kind
     remedy = "Return the arrays themselves from a function that has a derivative rule"
     if kind is FUNCTION:
-        for item in search(leaf, lambda value: lookup(type(value)).kind is FUNCTION):
+        for item in search(leaf):
             check_held(leaf, item, remedy=remedy)
     elif kind in (OPAQUE, OBJECT):
         check_opaque(leaf, remedy=remedy)

@@ -91,10 +91,18 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-def search(value: Any, enters: Callable[[Any], bool]) -> Iterator[Any]:
+def is_function(value: Any) -> bool:
+    """Return whether a value is a function, or an object around one, such as a cached or a compiled function."""
+    binding = lookup(type(value))
+    if binding.kind is OPAQUE:
+        return binding is BINDINGS.WRAPPER or hasattr(value, "__wrapped__")
+    return binding.kind is FUNCTION
+
+
+def search(value: Any, enters: Callable[[Any], bool] = is_function) -> Iterator[Any]:
     """Yield each object that `value` holds, what is in containers, and what those hold for which `enters` is true.
 
-    Each once.
+    Each once. Without `enters`: what functions there hold.
     """
     seen, waiting = {id(value): value}, held(value)  # the objects are kept, so that no id is given to another
     for item in waiting:

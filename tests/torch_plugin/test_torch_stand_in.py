@@ -215,8 +215,22 @@ class Helper:
         (lambda m: {m.inner}, lambda m, x: next(iter(m.held))(x)),
         (lambda m: [m.inner.weight], lambda m, x: x @ m.held[0].T + m.inner.bias),
         (lambda m: [m], lambda m, x: m.held[0].inner(x)),
+        (lambda m: [nn.Sequential(m.inner)], lambda m, x: m.held[0](x)),
+        (lambda m: Decorated(abs), lambda m, x: m.inner(x)),
     ],
-    ids=["list", "dict", "method", "partial", "object", "object in a list", "set", "parameter", "itself"],
+    ids=[
+        "list",
+        "dict",
+        "method",
+        "partial",
+        "object",
+        "object in a list",
+        "set",
+        "parameter",
+        "itself",
+        "module around a part",
+        "function of no part",
+    ],
 )
 def test_what_containers_hold_is_replaced_too(hold, use):
     module = Holding(hold)
@@ -232,6 +246,25 @@ def calling(functions):
     return call
 
 
+def with_rule(fun):
+    layer = adprotocol.custom_derivative(fun)
+    layer.defvjp(lambda cotangent, y, x: (cotangent,))
+    return layer
+
+
+class Decorated:
+    """An object around a function that a copy shares, as jitted functions are."""
+
+    def __init__(self, fun):
+        functools.update_wrapper(self, fun)
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __call__(self, x):
+        return self.__wrapped__(x)
+
+
 @pytest.mark.parametrize(
     ("hold", "named"),
     [
@@ -242,8 +275,32 @@ def calling(functions):
         (lambda m: [functools.partial(lambda inner, x: m.inner(x), 1)], "<lambda>"),
         (lambda m: Helper(m.inner).run, "Helper.run"),
         (lambda m: weakref.ref(m.inner), "ReferenceType"),
+        (lambda m: with_rule(lambda x: m.inner(x) + x), "<lambda>"),
+        (lambda m: adprotocol.host_function(lambda x: m.inner(x) + x, like=lambda x: x), "<lambda>"),
+        (lambda m: functools.lru_cache(lambda x: m.inner(x) + x), "<lambda>"),
+        (lambda m: functools.wraps(calling)(calling([m.inner])), "calling"),
+        (lambda m: Decorated(m.inner.forward), "Linear.forward"),
+        (lambda m: Helper(lambda x: m.inner(x) + x), "<lambda>"),
+        (lambda m: [{"a": Helper(calling([m.inner.weight]))}], "calling.<locals>.call"),
+        (lambda m: calling([nn.Sequential(m.inner)]), "calling.<locals>.call"),
     ],
-    ids=["closure", "list in a closure", "nested", "default", "partial", "method of an object", "weak reference"],
+    ids=[
+        "closure",
+        "list in a closure",
+        "nested",
+        "default",
+        "partial",
+        "method of an object",
+        "weak reference",
+        "rule",
+        "host",
+        "cached",
+        "wrapped",
+        "decorator",
+        "function in an object",
+        "weight in an object",
+        "module around a part",
+    ],
 )
 def test_a_function_that_refers_to_a_part_is_refused(hold, named):
     module = Holding(hold)
@@ -282,6 +339,77 @@ def test_a_hook_that_closes_over_the_module_is_refused_and_one_that_does_not_run
     assert calls == [made.first]
     module.first.register_forward_hook(lambda _own, _args, result: result + module.second.bias)
     with pytest.raises(UndecidableError, match="_forward_hooks"):
+        doubled(module)
+
+
+class Metric(nn.Module):
+    """Wraps its own method in its constructor, and keeps its states and their defaults, as those of torchmetrics do."""
+
+    def __init__(self):
+        super().__init__()
+        self.total, self.defaults = torch.tensor(0.0), {"total": torch.tensor(0.0)}
+        self.update = self.wrapped(self.update)
+
+    def wrapped(self, update):
+        @functools.wraps(update)
+        def counted(value):
+            self.seen = True
+            update(value)
+
+        return counted
+
+    def update(self, value):
+        self.total = self.total + value.detach().sum()
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "update"}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.update = self.wrapped(type(self).update.__get__(self))
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_a_part_without_replaced_tensors_may_refer_to_itself(copies, monkeypatch):
+    if not copies:
+        monkeypatch.delattr(Metric, "__getstate__")
+        monkeypatch.delattr(Metric, "__setstate__")
+    module = Holding(lambda m: None)
+    module.metric = Metric()
+    made = doubled(module)
+    made.metric.update(made(X))
+    assert torch.allclose(made(X), reference(module, X))
+    if copies:
+        assert module.metric.total == 0.0
+
+
+def test_activations_that_hooks_keep_are_left_out():
+    module = Net()
+    module.seen, module.lists, module.pair, kept = {"steps": 3}, [[], 1], None, {}
+
+    def keep(own, _args, result):
+        kept["first"] = result
+
+    def keep_in_module(own, _args, result):
+        own.pair = (result, 1)
+
+    module.first.register_forward_hook(keep)
+    module.second.register_forward_hook(keep_in_module)
+    out = module(X)
+    module.seen["out"], module.seen["nested"] = out, {"a": (out, 1), "b": 2}
+    module.lists[0].append(out)
+    made = doubled(module)
+    assert made.seen == {"steps": 3, "nested": {"b": 2}}
+    assert made.lists == [[], 1]
+    assert not hasattr(made.second, "pair")
+    assert set(module.seen) == {"steps", "out", "nested"}
+    assert torch.allclose(made(X), reference(module, X))
+
+
+def test_a_tensor_without_history_in_a_container_is_refused():
+    module = Net()
+    module.fused = [module.first.weight.detach() @ module.first.weight.detach().T]
+    with pytest.raises(UndecidableError, match=r"'fused' of its Net holds a tensor that is neither"):
         doubled(module)
 
 

@@ -6,6 +6,7 @@ import types
 import autograd
 import pytest
 
+import adprotocol
 from adprotocol import non_differentiable, within_gradient
 from adprotocol.errors import NotConstantError, OpaqueValueError
 from adprotocol.extend import search
@@ -112,3 +113,23 @@ def test_a_function_with_a_tracked_value_is_no_constant_result(make):
 
     with pytest.raises(NotConstantError, match="closes over values that are differentiated"):
         autograd.grad(loss)(1.0)
+
+
+def test_without_more_a_search_looks_into_functions_and_what_is_around_them():
+    def function():
+        return held
+
+    class Decorated:
+        def __init__(self, fun):
+            functools.update_wrapper(self, fun)
+
+    class Object:
+        def __init__(self, fun):
+            self.fun = fun
+
+    held = object()
+    rule = adprotocol.custom_derivative(function)
+    for value in (function, functools.partial(function), functools.lru_cache(function), rule, Decorated(function)):
+        assert held in list(search(value))
+        assert held in list(search([(value,)]))
+    assert held not in list(search([Object(function)]))
