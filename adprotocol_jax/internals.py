@@ -223,7 +223,7 @@ def _type_of(value: Any) -> Any:
 def varying_axes(value: Any) -> frozenset[Any]:
     """Return the axes of a mesh along which a value, or values of a type, may differ in ``jax.shard_map``."""
     aval = _type_of(value)
-    # since jax 0.11: the first of these names.
+    # since jax 0.10: the first of these names.
     axes = getattr(getattr(aval, "mat", None), "varying", None)
     return frozenset(getattr(aval, "vma", ()) if axes is None else axes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import toyad
@@ -179,26 +179,3 @@ class ToyHarness(Harness):
     def devices(self) -> Sequence[str]:
         """Name the devices; that of an array is a note, no more."""
         return ("cpu", "fpga")
-
-
-_NO_SUCH = (
-    *("jvp", "jit", "compile", "vmap", "checkpoint", "scan", "while_loop", "no_grad", "custom_rule", "counter"),
-    *("abstract", "parameter", "parameter_grad", "assign", "set_flag", "module", "evaluate", "node"),
-)
-
-
-class OneLevel(ToyHarness):
-    """Describe toyad as a system of one level of reverse mode, as most are, and nothing else."""
-
-    absent: ClassVar[Mapping[str, str]] = {
-        "grad of grad": "one level",
-        **dict.fromkeys(_NO_SUCH, "one level of reverse mode, and nothing else"),
-    }
-
-    def __init__(self, device: str | None = None) -> None:
-        super().__init__(device)
-        toyad.MOST = 1
-
-
-for _name in _NO_SUCH:
-    setattr(OneLevel, _name, None)

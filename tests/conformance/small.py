@@ -6,6 +6,7 @@ from unittest import mock
 
 import autograd
 import numpy as np
+import toyad
 import toyad_adprotocol
 from toyad_harness import ToyHarness
 
@@ -14,7 +15,7 @@ from adprotocol._dispatch import registry
 from adprotocol.conformance import Harness, scenario
 from adprotocol.conformance._run import backend
 
-__all__ = ["Autograd", "Plain", "ToyHarness", "made", "ran", "scenarios", "toy"]
+__all__ = ["Autograd", "OneLevel", "Plain", "ToyHarness", "made", "ran", "scenarios", "toy"]
 
 
 class Plain(Harness):
@@ -47,6 +48,26 @@ class Autograd(Harness):
 
     def jvp(self, fun, primal, tangent):
         return autograd.make_jvp(fun)(primal)(tangent)
+
+
+_NO_SUCH = (
+    *("jvp", "jit", "compile", "vmap", "checkpoint", "scan", "while_loop", "no_grad", "custom_rule", "counter"),
+    *("abstract", "parameter", "parameter_grad", "assign", "set_flag", "module", "evaluate", "node"),
+)
+
+
+class OneLevel(ToyHarness):
+    """toyad as a system of one level of reverse mode, as most are, and nothing else."""
+
+    absent = {"grad of grad": "one level"} | dict.fromkeys(_NO_SUCH, "one level of reverse mode, and nothing else")
+
+    def __init__(self, device=None):
+        super().__init__(device)
+        toyad.MOST = 1
+
+
+for _name in _NO_SUCH:
+    setattr(OneLevel, _name, None)
 
 
 def made(base=Autograd, **members):

@@ -31,7 +31,7 @@ def test_a_plugin_brings_its_harness_with_the_versions():
     assert isinstance(found.harness, Harness)
     assert (found.name, found.plugin, found.plugin_version) == ("autograd", "adprotocol", adprotocol.__version__)
     assert found.framework_version[0].isdigit()
-    assert "value_and_grad" in found.hooks
+    assert "vjp" in found.hooks
     assert found.expression == "harness_of('autograd')"
 
 

@@ -9,6 +9,7 @@ import mutants
 import pytest
 import toyad
 import toyad_harness
+from small import OneLevel
 
 from adprotocol.conformance import Absent, all_scenarios, checked
 from adprotocol.conformance._run import backend as backends
@@ -116,10 +117,10 @@ def test_every_scenario_notices_a_mutant_that_breaks_its_hook_and_every_mutant_i
 def test_every_mutant_is_noticed_on_a_system_of_one_level(monkeypatch):
     monkeypatch.setattr(toyad, "MOST", 1)
     with mutants.active():
-        run = Run(backends.around(toyad_harness.OneLevel))
+        run = Run(backends.around(OneLevel))
         asked = [case.scenario for case in run.cases if run.result(case).outcome == PASS]
     unnoticed = set()
     for name, hooks in mutants.BREAKS.items():
-        found = failures(name, [one for one in asked if one.hook in hooks], toyad_harness.OneLevel)
+        found = failures(name, [one for one in asked if one.hook in hooks], OneLevel)
         unnoticed |= set() if found else {name}
     assert unnoticed == set(BEYOND_ONE_LEVEL)

@@ -2,8 +2,7 @@
 
 import pytest
 import toyad
-from small import ToyHarness, toy
-from toyad_harness import OneLevel
+from small import OneLevel, ToyHarness, toy
 
 from adprotocol.conformance import run
 

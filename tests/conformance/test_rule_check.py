@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import toyad
 from ad_backends import WITH_RULES
-from small import toy
-from toyad_harness import OneLevel
+from small import OneLevel, toy
 
 from adprotocol import NonDifferentiable, custom_derivative, host_function, non_differentiable
 from adprotocol.conformance import WrongAnswer, check_rule
