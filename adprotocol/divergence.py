@@ -12,9 +12,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adprotocol.errors import PluginError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 # How the scenarios of a divergence fail: with an error, or with another answer and no error.
 ERROR, WRONG = "error", "wrong"
@@ -58,7 +61,7 @@ class Divergence:
     errors: tuple[str, ...] = ()
 
 
-def read_divergences(path: str | Path) -> dict[str, Divergence]:
+def read_divergences(path: str | Path | Traversable) -> dict[str, Divergence]:
     r"""Read the divergences in a Markdown file, by name.
 
     A heading of the second level opens each, and is its title. A list of fields follows, then, after an empty line,
@@ -83,13 +86,15 @@ def read_divergences(path: str | Path) -> dict[str, Divergence]:
     ('within_gradient/checkpoint*', 'cond/checkpoint')
 
     Args:
-        path: the file, ``Path(__file__).with_name("divergences.md")`` in a module of the plugin.
+        path: the file, ``importlib.resources.files("adprotocol_mysystem") / "divergences.md"`` in a plugin, so that
+            one in an archive is read too.
 
     Raises:
         PluginError: if an entry has other fields, or lines that are none; the error names it and the file.
     """
     found: dict[str, Divergence] = {}
-    for section in re.split(r"(?m)^## ", Path(path).read_text(encoding="utf-8"))[1:]:
+    file = Path(path) if isinstance(path, str) else path
+    for section in re.split(r"(?m)^## ", file.read_text(encoding="utf-8"))[1:]:
         title, _, entry = section.partition("\n")
         listed, _, text = entry.strip("\n").partition("\n\n")
         try:
@@ -117,6 +122,8 @@ def __getattr__(name: str) -> Any:
     if name not in ("CORE", "OBJECTS"):
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    found = read_divergences(Path(__file__).with_name("divergences.md"))
+    from importlib.resources import files  # noqa: PLC0415  (5 ms, for what few programs ask)
+
+    found = read_divergences(files("adprotocol") / "divergences.md")
     globals().update(CORE=tuple(found.values()), OBJECTS=found["objects"])
     return globals()[name]

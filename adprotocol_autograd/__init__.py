@@ -6,7 +6,7 @@ because it leaks after an exception.
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from autograd.builtins import DictBox, SequenceBox
@@ -148,7 +148,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List the declared divergences of autograd."""
-    return list(read_divergences(Path(__file__).with_name("divergences.md")).values())
+    return list(read_divergences(files("adprotocol_autograd") / "divergences.md").values())
 
 
 @hookimpl

@@ -6,7 +6,7 @@ of tracers can know what ``grad(jit(f))`` will do later.
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -223,7 +223,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List the declared divergences of JAX."""
-    return list(read_divergences(Path(__file__).with_name("divergences.md")).values())
+    return list(read_divergences(files("adprotocol_jax") / "divergences.md").values())
 
 
 @hookimpl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -142,7 +142,7 @@ def array_functions() -> Any:
 
 @functools.cache
 def _divergences() -> Mapping[str, Divergence]:
-    return read_divergences(Path(__file__).with_name("divergences.md"))
+    return read_divergences(files("adprotocol_torch") / "divergences.md")
 
 
 @hookimpl

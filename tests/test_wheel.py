@@ -1,6 +1,7 @@
 """The wheel, in a clean environment without frameworks."""
 
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import adprotocol
+from adprotocol._pyinstaller import hook_dirs
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,6 +58,49 @@ def test_wheel_holds_the_four_packages_with_types_and_data(wheel):
     assert not any("co2" in name for name in names)
     assert not any(name.startswith(("tests/", "benchmarks/", "examples/")) for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+FROZEN = """
+import autograd, adprotocol
+print(autograd.grad(lambda x: 3.0 * x if adprotocol.within_gradient(x) else x)(1.0))
+"""
+ZIPPED = """
+import sys, autograd, adprotocol
+from adprotocol.__main__ import main
+assert adprotocol.__file__.startswith(sys.argv[1])
+sys.exit(main(["info", "--json"]))
+"""
+
+
+def test_info_reads_the_declared_divergences_in_a_wheel_that_is_not_unpacked(wheel, tmp_path):
+    pytest.importorskip("autograd")
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    command = [sys.executable, "-c", ZIPPED, str(wheel)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    (found,) = (plugin for plugin in json.loads(done.stdout)["plugins"] if plugin["name"] == "autograd")
+    assert found["state"] == "active"
+    assert {entry["name"] for entry in found["divergences"]} >= {"arguments", "first-pass"}
+
+
+def test_pyinstaller_finds_the_hook_that_bundles_the_plugins(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (listed,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    assert "[pyinstaller40]\nhook-dirs = adprotocol._pyinstaller:hook_dirs\n" in archive.read(listed).decode()
+    assert "adprotocol/_pyinstaller/hook-adprotocol.py" in archive.namelist()
+    (folder,) = hook_dirs()
+    assert Path(folder, "hook-adprotocol.py").is_file()
+
+
+def test_a_program_that_pyinstaller_has_frozen_finds_the_plugins(tmp_path):
+    run = pytest.importorskip("PyInstaller.__main__").run
+    pytest.importorskip("autograd")
+    program = tmp_path / "program.py"
+    program.write_text(FROZEN, "utf-8")
+    excluded = [option for name in ("jax", "torch", "pytest") for option in ("--exclude-module", name)]
+    folders = ["--distpath", str(tmp_path), "--workpath", str(tmp_path / "work"), "--specpath", str(tmp_path)]
+    run([*excluded, *folders, "--log-level", "ERROR", str(program)])
+    done = subprocess.run([tmp_path / "program" / "program"], capture_output=True, text=True, check=True)
+    assert done.stdout == "3.0\n"
 
 
 def test_the_version_is_that_of_the_package(wheel):

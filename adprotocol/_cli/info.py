@@ -135,7 +135,7 @@ def write_text(info: Info, stream: TextIO, *, verbose: bool = False) -> None:
         parts = [entry.state, versioned(entry.framework, entry.framework_version), f"plugin from {distribution(entry)}"]
         lines.append(f"{entry.name}: {'; '.join(filter(None, [', '.join(parts), *notes]))}")
     if not info.entries:
-        lines.append("no plugins: no distribution has entry points in the group 'adprotocol'")
+        lines.append(f"no plugins. {registry.NONE_FOUND}")
     for cls, served_by, passed_over in info.conflicts:
         lines.append(f"conflict: {cls} is served by {served_by}; also claimed by {', '.join(passed_over)}")
     lines += [f"{registry.BLOCK_VARIABLE} names {name!r}, and no plugin has that name" for name in info.unknown_blocked]

@@ -26,14 +26,19 @@ if TYPE_CHECKING:
     from adprotocol.hookspecs import TreeLibrary
 
 __all__ = [
-    "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOCK", "NOT_INSTALLED", "NUMPY_GROUP", "REGISTRY",
-    "UNSETTLED", "WAITING", "Plugin", "Registry", "blocked_names", "load_plugins", "nearest_base", "root",
+    "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOCK", "NONE_FOUND", "NOT_INSTALLED", "NUMPY_GROUP",
+    "REGISTRY", "UNSETTLED", "WAITING", "Plugin", "Registry", "blocked_names", "load_plugins", "nearest_base", "root",
 ]  # fmt: skip
 
 GROUP = "adprotocol"
 # Names the plugins that differentiate functions of NumPy arrays and Python numbers, known before they are loaded.
 NUMPY_GROUP = "adprotocol.numpy"
 BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
+NONE_FOUND = (
+    f"No distribution has an entry point in the group {GROUP!r}, not even adprotocol: its metadata are missing. "
+    "Reinstall it; in a frozen application bundle them (PyInstaller does; for other tools copy the metadata and import "
+    "the plugins)"
+)
 
 LOCK = RLock()
 

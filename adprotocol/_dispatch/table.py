@@ -144,6 +144,8 @@ def unclaimed(cls: type) -> UnclaimedTypeError:
     root = registry.root(cls)
     active = [plugin.name for plugin in registry.REGISTRY.active()]
     remedy = f"Install a plugin for {root!r}, publish one (adprotocol.hookspecs says how)"
+    if not registry.REGISTRY.known():
+        remedy = registry.NONE_FOUND
     if root in active:
         remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(

@@ -78,7 +78,8 @@ def default() -> str:
                 reasons.append(error)
     if not ready:
         names = ", ".join(repr(plugin.name) for plugin in registry.REGISTRY.active()) or "none"
-        remedy = "; ".join(map(str, reasons)) or "install a plugin that does"
+        none = registry.NONE_FOUND if not registry.REGISTRY.known() else "install a plugin that does"
+        remedy = "; ".join(map(str, reasons)) or none
         msg = (
             "the arguments hold only NumPy arrays and Python numbers, and no active plugin differentiates these "
             f"(active plugins: {names}): {remedy}, or name a framework with backend="

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from adprotocol import cond, explain, non_differentiable, within_gradient
+from adprotocol import cond, explain, grad, non_differentiable, within_gradient
 from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._dispatch.table import TABLE
-from adprotocol.errors import MixedFrameworksError, PluginError, PredicateError
+from adprotocol._gradients import framework
+from adprotocol.errors import BackendError, MixedFrameworksError, PluginError, PredicateError, UnclaimedTypeError
 from adprotocol.hookspecs import TreeLibrary, hookimpl
 from adprotocol.plugins import register, unregister
 
@@ -380,3 +381,18 @@ def test_what_no_framework_owns_is_not_to_be_claimed(cls, registered):
 
     with pytest.raises(PluginError, match=rf"returned {cls!r}, which is not a class that a framework owns"):
         registered(Greedy())
+
+
+def test_without_any_entry_point_errors_say_that_the_metadata_are_missing(monkeypatch):
+    class Array:
+        dtype, shape = "float32", ()
+
+        def __array_namespace__(self):
+            return None
+
+    monkeypatch.setattr(REGISTRY, "plugins", {})
+    monkeypatch.setattr(framework, "_DEFAULT", {})
+    with pytest.raises(UnclaimedTypeError, match="No distribution has an entry point in the group 'adprotocol'"):
+        within_gradient(Array())
+    with pytest.raises(BackendError, match="in a frozen application bundle them"):
+        grad(lambda x: x**2)(1.0)
