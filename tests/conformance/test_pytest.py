@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from adprotocol.conformance import from_json
 from adprotocol.conformance._run.result import CRASHED, FAIL, HARNESS, PASS, PLUGIN, TIME, WRONG
+from adprotocol.conformance._run.run import CHECKS
 
 HERE = Path(__file__).parent
 MAIN = "import sys, breaking; from adprotocol.__main__ import main; sys.exit(main(['conformance', *sys.argv[1:]]))"
@@ -104,6 +106,12 @@ def test_an_interrupt_keeps_what_ran(tmp_path):
     with subprocess.Popen(
         program, env=names, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
+        # Each check of the harness, and two scenarios, have a mark once the command has their results.
+        shown = ""
+        while not re.search(rf"\n\n[.s]{{{len(CHECKS) + 2}}}", shown):
+            character = process.stdout.read(1)
+            assert character, shown
+            shown += character
         while not (tmp_path / "waiting").exists():
             assert process.poll() is None
             time.sleep(0.05)

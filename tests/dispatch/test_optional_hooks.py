@@ -41,9 +41,8 @@ class WithIdentity(Minimal):
         return Weight(-value.number, value.owner)
 
     @hookimpl
-    def value_and_grad(self, fun, leaves):
-        value, aux = fun(leaves)
-        return value, aux, [1.0 for _ in leaves]
+    def vjp(self, fun, leaves, once):
+        return *fun(leaves), lambda cotangents: [1.0 for _ in leaves]
 
 
 @pytest.fixture
@@ -97,9 +96,12 @@ FAULTS = {
     "explain": (lambda: adprotocol.explain(Weight(1.0)), (None, 1), False),
     # A branch may return anything.
     "cond": (lambda: adprotocol.cond(True, abs, abs, Weight(1.0)), (), True),
-    "value_and_grad": (
+    "vjp": (
         gradient,
-        (None, (1.0, None), (1.0, None, 1.0), *((1.0, None, slopes) for slopes in ([1.0], [1.0] * 3, [1.0, None]))),
+        (
+            *(None, ([1.0], None), (1.0, None, list), ([1.0], None, 1.0)),
+            *(([1.0], None, lambda _, slopes=slopes: slopes) for slopes in ([1.0], [1.0] * 3, [1.0, None], None)),
+        ),
         True,
     ),
     "custom_rule": (lambda: rule(Weight(1.0)), (None, [], ([1.0], None), ([1.0], "outline")), True),
@@ -155,9 +157,8 @@ def test_a_leaf_with_an_identity_that_no_place_selects_is_frozen_once(plugin):
 
 class ForNumpy(Minimal):
     @hookimpl(tryfirst=True)
-    def value_and_grad(self, fun, leaves):
-        value, aux = fun(leaves)
-        return value, aux, ["ours" for _ in leaves]
+    def vjp(self, fun, leaves, once):
+        return *fun(leaves), lambda cotangents: ["ours" for _ in leaves]
 
 
 @pytest.mark.parametrize(("answer", "gradient"), [(True, "ours"), (False, 3.0)])
