@@ -322,7 +322,7 @@ def host_call(
     """Return what `fun`, a function of NumPy arrays, makes of `arrays`, as arrays of this framework.
 
     Optional. `fun` takes a list with a NumPy array for each of `arrays`, and returns a list
-    of NumPy arrays, which may be views of these. They have the right dtypes, but for one
+    of NumPy arrays, which nobody else refers to. They have the right dtypes, but for one
     that the framework does not know. `like` holds for each result something with its
     ``shape`` and ``dtype`` (of NumPy or of this framework); it is None if these are not
     known, which a program that is staged refuses with `adprotocol.errors.RuleError`. Under

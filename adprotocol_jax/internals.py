@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.export
 import jax.numpy as jnp
+import numpy as np
 from jax._src import core as _core  # trace_ctx, the active trace
 from jax._src import tree_util as _tree_util
 from jax._src import util as _util  # which classes caches hold weakly
@@ -258,6 +259,13 @@ def array_like(value: Any, like: Any) -> Any:
     elif not isinstance(value, jax.Array) or value.dtype != like.dtype:
         value = jnp.asarray(value, like.dtype)
     return as_varying(_as_sharded(value, kind), varying_axes(kind))
+
+
+def blank(kind: Any) -> Any:
+    """Return something in place of an array of this type that nobody reads: an array of NumPy without memory."""
+    if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.extended):  # a random key
+        return kind
+    return np.broadcast_to(np.zeros((), kind.dtype), kind.shape)
 
 
 def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:

@@ -58,7 +58,7 @@ class RuleCall:
         return [*results, *(arrays[self.closed_over :] if self.rule.keeps_arrays else ())]
 
     def _derivative(self, needed: Sequence[bool], kept: Sequence[Any]) -> _Derivative:
-        """Return the derivative at what was kept; in place of arguments that were not there are their types."""
+        """Return the derivative at what was kept."""
         rule = self.rule
         if any(map(internals.is_tracer_of_ended_trace, rule.closed_over_by_rules())):
             msg = (
@@ -70,8 +70,10 @@ class RuleCall:
         count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
         if rule.once:
             kept = [primitives.prevented(value, rule.once) for value in kept]
-        arrays = list(kept[count:]) if rule.keeps_arrays else self.types
-        return _Derivative(rule, self.outline, needed[self.closed_over :], list(kept[:count]), arrays)
+        arrays = list(kept[count:]) if rule.keeps_arrays else list(map(internals.blank, self.types))
+        derivative = _Derivative(rule, self.outline, needed[self.closed_over :], list(kept[:count]), arrays)
+        derivative.types = self.types
+        return derivative
 
     def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arguments that are needed."""
@@ -83,7 +85,14 @@ class RuleCall:
 
 
 class _Derivative(Derivative):
-    """The derivative of one call, of JAX's arrays, or types of those that are not kept."""
+    """The derivative of one call, of JAX's arrays, or arrays without memory in place of those that are not kept."""
+
+    types: list[Any]
+
+    @property
+    def inputs(self) -> list[Any]:
+        """Return the types of the arrays that are differentiated."""
+        return [kind for kind, need in zip(self.types, self.needed, strict=True) if need]
 
     def like(self, value: Any, array: Any) -> Any:
         """Return an array of the dtype and sharding; zeros for None."""

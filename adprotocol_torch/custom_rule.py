@@ -182,10 +182,17 @@ class _Node(torch.autograd.Function):
 
 def _saved(ctx: Any) -> tuple[Tensors, Tensors]:
     """Return the results of a node, and its arrays."""
-    saved = iter(ctx.saved_tensors)
+    saved = map(_of_a_rule, ctx.saved_tensors) if not internals.is_seen() else iter(ctx.saved_tensors)
     values = [next(saved) if shape is None else shape for shape in ctx.shapes]
     count = len(ctx.needs_input_grad) - 1
     return values[count:], values[:count]
+
+
+def _of_a_rule(saved: torch.Tensor) -> torch.Tensor:
+    """Return what a rule gets: where nothing records a constant, and else no leaf, which results were computed from."""
+    if not torch.is_grad_enabled():
+        return saved.detach() if saved.requires_grad else saved
+    return saved.view_as(saved) if saved.is_leaf and saved.requires_grad and not functorch_is_active() else saved
 
 
 def _refuse(*_: Any) -> NoReturn:

@@ -80,11 +80,7 @@ class _HostRule:
 
     def called(self, arrays: Sequence[torch.Tensor]) -> Tensors:
         """Call the function on NumPy's arrays of the same values."""
-        import numpy as np  # noqa: PLC0415  (a host function has imported it)
-
-        results = self.run(list(map(_of_numpy, arrays)))
-        # Copies by NumPy: the function may keep what it returned, and PyTorch refuses negative strides.
-        return [_of_torch(np.array(result, order="C")).to(arrays[0].device) for result in results]
+        return [_of_torch(result).to(arrays[0].device) for result in self.run(list(map(_of_numpy, arrays)))]
 
     def batched(self, axes: Sequence[int | None], size: int) -> _HostRule:
         """Return the rule of batches at the given axes of the arrays."""

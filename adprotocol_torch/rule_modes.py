@@ -10,9 +10,9 @@ import torch
 from adprotocol.errors import GradientPreventedError, RuleError
 from adprotocol.extend import Derivative
 from adprotocol_torch import internals
-from adprotocol_torch.internals import functorch_is_active, version_of
+from adprotocol_torch.internals import functorch_is_active, level_of, version_of
 from adprotocol_torch.tensors import is_float
-from adprotocol_torch.tracking import below_levels
+from adprotocol_torch.tracking import NO_LEVEL, below_levels, within_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +35,12 @@ def unchanged(tensors: Sequence[torch.Tensor], message: str) -> Iterator[None]:
 class TensorDerivative(Derivative):
     """The derivative of one call, of tensors."""
 
+    # Whether the rule returned an array of NumPy.
+    has_left = False
+
     def like(self, value: Any, array: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the dtype, on the device; zeros for None."""
+        self.has_left = self.has_left or (hasattr(value, "dtype") and not isinstance(value, torch.Tensor))
         return as_like(value, array)
 
     def is_inexact(self, array: torch.Tensor) -> bool:
@@ -54,20 +58,37 @@ class TensorDerivative(Derivative):
         return bool(below_levels(torch.as_tensor(condition)).all())
 
     def concrete(self) -> TensorDerivative | None:
-        """Return the same; in a trace there are no values."""
-        return None if internals.is_traced(list(map(below_levels, [*self.arrays, *self.results]))) else self
+        """Return another of these values, which is given arrays of NumPy; in a trace there are no values."""
+        if internals.is_traced(list(map(below_levels, [*self.arrays, *self.results]))):
+            return None
+        return TensorDerivative(self.rule, self.outline, self.needed, self.results, self.arrays)
 
     def pull(self, cotangents: Tensors) -> Tensors:
         """Return the gradients; PyTorch's are the conjugates of those of rules, and so are its cotangents."""
         with self._nothing_changed(cotangents):
             gradients = _conjugates(self.backward(_conjugates(cotangents)))
+        if self.has_left:
+            # torch.func records each level, and the rule's own is the innermost.
+            given = [*cotangents, *self.results, *self.arrays]
+            self._refuse_numpy([one if level_of(one) == NO_LEVEL else internals.unwrapped(one) for one in given])
         return self._differentiated_once(gradients)
 
     def push(self, tangents: Tensors) -> Tensors:
         """Return the tangents of the results."""
         with self._nothing_changed(tangents):
             pushed = self.forward(tangents)
+        if self.has_left:
+            self._refuse_numpy([*tangents, *self.results, *self.arrays])
         return self._differentiated_once(pushed)
+
+    def _refuse_numpy(self, given: Tensors) -> None:
+        if any(map(within_gradient, given)):
+            msg = (
+                f"a derivative rule of {self.rule.name} returned an array of NumPy for tensors that are differentiated "
+                "again, so that this derivative would be lost; compute with tensors in the rule, or make the rule a "
+                "host function, which is differentiated once"
+            )
+            raise RuleError(msg)
 
     def _nothing_changed(self, flowing: Tensors) -> AbstractContextManager[None]:
         # Others compute with these: a cotangent of several terms is one tensor.

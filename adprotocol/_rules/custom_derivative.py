@@ -12,6 +12,7 @@ from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
+from adprotocol._rules.host_function import HostFunction
 from adprotocol._rules.outline import Arguments, Outline, is_array
 from adprotocol._rules.rule import DerivativeRule, Rule
 from adprotocol._rules.signature import by_position, completed
@@ -100,6 +101,9 @@ class CustomDerivative(Wrapper):
     """
 
     def __init__(self, fun: Callable[..., Any], *, has_residuals: bool, reverse_only: bool) -> None:
+        if has_residuals and isinstance(fun, HostFunction):
+            fun = HostFunction(fun.fun, fun.like, batched=fun.batched)
+            fun.has_residuals = True
         super().__init__(fun)
         self.has_residuals = has_residuals
         self.reverse_only = reverse_only
@@ -197,16 +201,12 @@ class CustomDerivative(Wrapper):
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         # That of positional arrays alone is made once.
         key = (binding, len(args)) if treespec is None and len(arrays) == len(args) else None
-        rule = self.known.get(key)
-        if rule is None:
-            rule = DerivativeRule(self, binding, Arguments(leaves, treespec))
-            if key is not None:
-                self.known[key] = rule
+        rule = self.known.get(key) or DerivativeRule(self, binding, Arguments(leaves, treespec))
+        if key is not None:
+            self.known[key] = rule
         made = binding.custom_rule(rule, arrays)
         if not isinstance(made, tuple) or len(made) != 2 or not _are_results(*made):  # noqa: PLR2004
-            raise wrong_result(
-                binding.framework, "custom_rule", made, "what rule.fun returns: the results and the outline"
-            )
+            raise wrong_result(binding.framework, "custom_rule", made, "the results and the outline of rule.fun")
         results, outline = made
         returned = outline.filled(results)
         return returned[0] if self.has_residuals else returned

@@ -149,10 +149,9 @@ class Derivative:
         shift = sum(abs(term).sum() for term in self._products(fun(zeros), weights))
         back = self._products(moved, self.transpose(fun, zeros)(weights))
         error = abs(sum(term.sum() for term in terms) - sum(term.sum() for term in back))
-        is_half = any(
-            dtype_name(getattr(one, "dtype", None)) in ("float16", "bfloat16") for one in (*sources, *targets)
-        )
-        if not (self.holds(error <= size * (0.1 if is_half else 1e-3)) and self.holds(shift <= 1e-6 * size)):
+        names = {dtype_name(getattr(one, "dtype", None)) for one in (*sources, *targets)}
+        tolerance = 1e-3 if names.isdisjoint(("float16", "bfloat16")) else 0.1
+        if not (self.holds(error <= size * tolerance) and self.holds(shift <= 1e-6 * size)):
             raise self.not_linear()
         return self.holds(size > 0.0)
 

@@ -11,9 +11,9 @@ from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.check import is_complex
-from adprotocol._rules.outline import outlined
+from adprotocol._rules.outline import Outline, outlined
 from adprotocol._trees.traversal import sole_framework
-from adprotocol._trees.treespec import build, count_leaves, map_nodes, treespecs_equal
+from adprotocol._trees.treespec import build, children_of, count_leaves, map_nodes, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import PluginError, RuleError
 from adprotocol.messages import kind_of
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
-    from adprotocol._rules.outline import Outline
     from adprotocol._trees.treespec import Treespec
 
 
@@ -77,6 +76,9 @@ def host_function(
 class HostFunction(Wrapper):
     """A function that `host_function` made."""
 
+    # Set by `custom_derivative`: whether it returns a pair, of which the residuals may be any objects.
+    has_residuals = False
+
     def __init__(self, fun: Callable[..., Any], like: Callable[..., Any] | None, *, batched: bool) -> None:
         super().__init__(fun)
         self.like = like
@@ -95,16 +97,21 @@ class HostFunction(Wrapper):
         arrays, arguments = outlined([read_only(leaf) for leaf in leaves], treespec)
         call = HostCall(self, arguments)
         like = None if self.like is None else call.expected(arrays)
+        expected = call.outline
         message = (
             f"{self.name} is a host function, which no framework can differentiate; wrap it in custom_derivative and "
             "give it a rule"
         )
         results = host_hook(binding, self.name)(call, arrays, like, self.batched, message)
-        if not isinstance(results, (list, tuple)) or len(results) != count_leaves(call.treespec):
-            raise wrong_result(
-                binding.framework, "host_call", results, "a list with an array for each that fun returns"
+        if not isinstance(results, (list, tuple)) or len(results) != call.outline.size:
+            raise wrong_result(binding.framework, "host_call", results, "a list of what fun returns, as arrays")
+        if call.outline is expected and expected.objects:
+            msg = (
+                f"the host function {self.name} has residuals that are no arrays, and is called in a program that is "
+                "staged; return arrays as residuals, and tell their shapes by like="
             )
-        return build(call.treespec, iter(results))
+            raise RuleError(msg)
+        return call.outline.filled(results)
 
 
 class HostCall:
@@ -116,47 +123,59 @@ class HostCall:
     def __init__(self, host: HostFunction, arguments: Outline) -> None:
         self.host = host
         self.arguments = arguments
-        # The structure of the result, and its arrays' shapes and dtypes if `like` tells them.
-        self.treespec: Treespec = None
+        # That of the result: as `like` tells it, then as it was in the last run.
+        self.outline: Outline = arguments
+        # The shapes and dtypes of its arrays if `like` tells them.
         self.types: list[Any] | None = None
 
-    def _call(self, fun: Callable[..., Any], arrays: Sequence[Any]) -> tuple[list[Any], Treespec]:
+    def _call(self, fun: Callable[..., Any], arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
+        """Call a function; return the arrays that it returned, and the outline of its result."""
         args, static = self.arguments.filled(arrays)
-        return flatten_result(fun(*args, **static))
+        leaves, treespec = flatten_result(fun(*args, **static))
+        own = (
+            count_leaves(children_of(treespec)[0]) if self.host.has_residuals and treespec is not None else len(leaves)
+        )
+        # Residuals may be anything.
+        objects = [i for i in range(own, len(leaves)) if not _is_array(leaves[i])]
+        places = [i for i in range(len(leaves)) if i not in objects]
+        shown = ", ".join([kind_of(leaves[i]) for i in objects])
+        return [leaves[i] for i in places], Outline(treespec, leaves, places, objects=shown)
 
     def expected(self, arrays: Sequence[Any]) -> list[Any]:
         """Return arrays, without memory, of the shapes and dtypes that `like` tells."""
         import numpy as np  # noqa: PLC0415  (a host function uses it)
 
-        found, self.treespec = self._call(self.host.like, list(map(blank_array, arrays)))  # type: ignore[arg-type]
-        self.types = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in found]
+        results, self.outline = self._call(self.host.like, list(map(blank_array, arrays)))  # type: ignore[arg-type]
+        self.types = [result if hasattr(result, "dtype") else np.asarray(result) for result in results]
         return self.types
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
-        """Run the function on NumPy arrays; return those of its result, with the dtypes that they must have."""
+        """Run the function on NumPy arrays; return copies of those in its result, of the dtypes that they must have."""
         import numpy as np  # noqa: PLC0415
 
         arrays = [read_only(np.asarray(array)) for array in arrays]
-        found, treespec = self._call(self.host.fun, arrays)
-        results = [self._array(leaf) for leaf in found]
+        results, outline = self._call(self.host.fun, arrays)
+        results = list(map(self._array, results))
         if self.types is None:
-            self.treespec = treespec
+            self.outline = outline
             return [_with_precision(result, arrays) for result in results]
-        if not treespecs_equal(_with_plain_tuples(treespec), _with_plain_tuples(self.treespec)):
+        if not treespecs_equal(*[_with_plain_tuples(one.treespec) for one in (outline, self.outline)]):
             msg = (
                 f"the host function {self.host.name} returned another structure than its like: {len(results)} "
                 f"array(s), not {len(self.types)}, or in other containers; return the same from both"
             )
             raise RuleError(msg)
+        if outline.objects:
+            self.outline = outline
         return [self._agreeing(result, like) for result, like in zip(results, self.types, strict=True)]
 
     def _array(self, leaf: Any) -> Any:
+        """Return a copy of an array that the function returned, which may be its workspace."""
         import numpy as np  # noqa: PLC0415
 
-        kind = lookup(type(leaf)).kind
-        is_number = kind is PLAIN and (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)))
-        if (kind is NUMPY and not isinstance(leaf, np.ma.MaskedArray)) or is_number:
-            return np.asarray(leaf)
+        is_known = lookup(type(leaf)).kind in (NUMPY, PLAIN) and not isinstance(leaf, np.ma.MaskedArray)
+        if is_known and _is_array(leaf):
+            return np.array(leaf, order="C")
         msg = (
             f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays (of a masked one its "
             "data or filled()), numbers, or a structure of them"
@@ -183,6 +202,10 @@ class HostCall:
             )
             raise RuleError(msg)
         return converted
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))
 
 
 def _with_plain_tuples(treespec: Treespec) -> Treespec:

@@ -59,7 +59,7 @@ class Outline:
             staged or batched, the plugin refuses them, since they may hold its tracers.
     """
 
-    __slots__ = ("_leaves", "_places", "_treespec", "count", "objects", "size", "spec")
+    __slots__ = ("_leaves", "_places", "count", "objects", "size", "spec", "treespec")
 
     def __init__(  # noqa: PLR0913
         self,
@@ -71,7 +71,7 @@ class Outline:
         objects: str = "",
         has_residuals: bool = False,
     ) -> None:
-        self._treespec = treespec
+        self.treespec = treespec
         # The structure of the result, without the residuals.
         self.spec: Treespec = children_of(treespec)[0] if has_residuals else treespec
         self._places = places
@@ -84,7 +84,7 @@ class Outline:
 
     def filled(self, arrays: Sequence[Any]) -> Any:
         """Return the value with these arrays."""
-        return arrays[0] if self is ONE_ARRAY else build(self._treespec, iter(self.by_leaf(arrays, self._leaves)))
+        return arrays[0] if self is ONE_ARRAY else build(self.treespec, iter(self.by_leaf(arrays, self._leaves)))
 
     def by_leaf(self, values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
         """Return `others`, one for each leaf, with the next of `values` in each place of an array."""
@@ -128,12 +128,10 @@ class Arguments(Outline):
 
     def __init__(self, leaves: Sequence[Any], treespec: Treespec = None) -> None:
         super().__init__(None, leaves, [i for i, leaf in enumerate(leaves) if is_array(leaf)])
-        self._treespec = treespec
+        self.treespec = treespec
         self.are_arrays: bool = treespec is None and self.size == len(leaves)
         # The structure of each positional argument.
-        self.specs: tuple[Treespec, ...] = (None,) * len(leaves)
-        if treespec is not None:
-            self.specs = children_of(children_of(treespec)[0])
+        self.specs = (None,) * len(leaves) if treespec is None else children_of(children_of(treespec)[0])
         # Which leaves have no gradient: those in labels and in keyword arguments.
         self._is_fixed = [labelled for spec in self.specs for labelled in labelled_leaves(spec)]
         self._is_fixed += [True] * (len(leaves) - len(self._is_fixed))
@@ -142,7 +140,7 @@ class Arguments(Outline):
         """Return the arguments with these arrays."""
         if self.are_arrays:
             return tuple(arrays), {}
-        if self._treespec is None:
+        if self.treespec is None:
             return tuple(self.by_leaf(arrays, self._leaves)), {}
         return super().filled(arrays)  # type: ignore[no-any-return]
 
@@ -163,11 +161,9 @@ class Arguments(Outline):
         if self.are_arrays:
             return tuple(tangents)
         leaves = self.by_leaf(tangents, [_zero(leaf) for leaf in self._leaves])
-        return (
-            tuple(leaves)
-            if self._treespec is None
-            else build(*without_labels(children_of(self._treespec)[0], iter(leaves)))
-        )
+        if self.treespec is None:
+            return tuple(leaves)
+        return build(*without_labels(children_of(self.treespec)[0], iter(leaves)))
 
 
 def _zero(leaf: Any) -> Any:

@@ -108,7 +108,7 @@ class DerivativeRule:
         returned = self._function.fun(*args, **static)
         has_residuals = self._function.has_residuals
         if not has_residuals and _is_differentiated(returned):
-            return [returned], ONE_ARRAY
+            return self._kept([returned]), ONE_ARRAY
         result = self._function.result_of(returned)
         if result is None or hasattr(type(result), "__next__"):
             msg = (
@@ -121,13 +121,18 @@ class DerivativeRule:
         labelled = labelled_leaves(treespec)
         outputs = [i for i in range(own) if not labelled[i] and _is_differentiated(leaves[i])]
         places = outputs + [i for i, leaf in enumerate(leaves) if is_array(leaf) and i not in outputs]
-        for i in range(own):
-            if i not in places:
-                _refuse_hidden(leaves[i])
+        for leaf in [leaves[i] for i in range(own) if i not in places]:
+            _refuse_hidden(leaf)
         objects = [full_kind_of(leaf) for leaf in leaves[own:] if lookup(type(leaf)).kind in (OPAQUE, OBJECT)]
-        return [leaves[place] for place in places], Outline(
+        return self._kept([leaves[place] for place in places]), Outline(
             treespec, leaves, places, count=len(outputs), objects=", ".join(objects), has_residuals=has_residuals
         )
+
+    def _kept(self, results: list[Any]) -> list[Any]:
+        """Return results, copied if NumPy's are the framework's arrays: a host function may return its workspace."""
+        if not isinstance(self._function.fun, HostFunction):
+            return results
+        return [result.copy() if lookup(type(result)).kind is NUMPY else result for result in results]
 
     def vjp(
         self,
@@ -203,7 +208,7 @@ class DerivativeRule:
             # Where the arrays are batched, the shapes that count are those given, not those of `likes`.
             own = [values[place] for place in places]
             return [
-                np.zeros_like(one) if value is None else np.asarray(value, dtype=one.dtype)
+                np.zeros_like(one) if value is None else np.array(value, dtype=one.dtype, order="C")
                 for value, one in zip(returned, own, strict=True)
             ]
 

@@ -205,7 +205,7 @@ class Host(toyad.Primitive):
     def evaluate(self, args: list[Any], fun: Any, **_params: Any) -> list[Any]:
         """Call the function."""
         device = args[0].device if args else "cpu"
-        return [toyad.Array(np.array(result), device) for result in fun([a.value for a in args])]
+        return [toyad.Array(result, device) for result in fun([a.value for a in args])]
 
     def kinds(self, _args: list[Any], like: Any, **_params: Any) -> list[Any]:
         """Read what `like` tells."""

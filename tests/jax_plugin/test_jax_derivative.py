@@ -14,7 +14,7 @@ from closeness import close
 from jax.experimental import io_callback
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from adprotocol import custom_derivative, host_function
+from adprotocol import custom_derivative, grad, host_function
 from adprotocol.errors import GradientPreventedError, RuleError
 
 HALF = 0.5
@@ -676,3 +676,31 @@ def test_integers_of_a_host_function_that_32_bits_cannot_hold_are_refused(like):
                 jax.block_until_ready(jax.jit(large)(x))
     with jax.enable_x64(True):
         assert large(x).tolist() == [1, 2**40]
+
+
+@jax.tree_util.register_pytree_node_class
+class Scale:
+    """A node that converts what it is made of."""
+
+    def __init__(self, factor):
+        self.factor = jnp.asarray(factor)
+
+    def tree_flatten(self):
+        return (self.factor,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+
+def test_a_node_that_no_rule_reads_is_made_of_arrays():
+    @custom_derivative
+    def straight_through(x, scale):
+        return jnp.round(x / scale.factor) * scale.factor
+
+    straight_through.defvjp(lambda cotangent, _y, _x, _scale: (2.0 * cotangent, None))
+    for transform in (jax.grad, lambda f: jax.jit(jax.grad(f)), grad):
+        assert transform(lambda x: straight_through(x, Scale(1.0)))(jnp.float32(3.2)) == 2.0
+    assert jax.jit(jax.grad(lambda x, s: straight_through(x, Scale(s))))(3.2, 1.0) == 2.0
+    rows = jax.vmap(jax.grad(lambda x, s: straight_through(x, Scale(s))), (0, None))(jnp.ones(2), 1.0)
+    assert rows.tolist() == [2.0, 2.0]

@@ -1,8 +1,9 @@
 """host_function: NumPy arrays in, NumPy arrays out, whichever framework calls."""
 
+import jax
 import numpy as np
 import pytest
-from ad_backends import AUTOGRAD, WITH_RULES, close, with_rules
+from ad_backends import AUTOGRAD, JAX, WITH_RULES, close, with_rules
 
 from adprotocol import custom_derivative, host_function
 from adprotocol.errors import RuleError
@@ -169,3 +170,33 @@ def test_a_ufunc_has_its_inputs_as_arguments(ad):
     power.defvjp(lambda cotangent, _y, x, n: (cotangent * n * x, None))
     assert close(ad.derivative(lambda x: sine(x).sum())(ad.make([0.0, 1.0])), np.cos([0.0, 1.0]))
     assert close(ad.derivative(lambda x: power(x, 2.0).sum())(ad.make([3.0])), [6.0])
+
+
+class Factorisation:
+    """Something of a solver, of which no framework knows."""
+
+    def __init__(self, a):
+        self.inverse = np.linalg.inv(a)
+
+
+@with_rules
+@pytest.mark.parametrize("like", [None, lambda a, b: (b, None)], ids=["unknown", "like"])
+def test_residuals_of_a_host_function_are_anything_in_eager_code(ad, like):
+    @custom_derivative(has_residuals=True)
+    @host_function(like=like)
+    def factorised(a, b):
+        held = Factorisation(a)
+        return held.inverse @ b, held
+
+    @factorised.defvjp
+    def factorised_vjp(cotangent, returned, a, b):
+        x, held = returned
+        adjoint = host_function(lambda ct: held.inverse.T @ ct)(cotangent)
+        return lambda: -adjoint[:, None] * x, adjoint
+
+    a, b = ad.make(A), ad.make(B)
+    assert close(factorised(a, b), np.linalg.solve(A, B))
+    assert close(ad.derivative(lambda b: factorised(a, b).sum())(b), np.linalg.solve(A.T, np.ones(3)))
+    if ad is JAX:
+        with pytest.raises(RuleError, match="like="):
+            jax.jit(factorised)(a, b)

@@ -22,6 +22,7 @@ _CALLBACK = "JAX: callbacks that run on the host: https://docs.jax.dev/en/latest
 scenario: Decorator = defaults("host_function", rule="H2", transform="", source=_CALLBACK)
 
 
+_WORKSPACE = "NumPy: results in memory that is given, out=: https://numpy.org/doc/stable/reference/ufuncs.html"
 _RULES = "JAX: callbacks that are differentiated: https://github.com/jax-ml/jax/issues/1142"
 
 
@@ -300,6 +301,34 @@ def shares_no_memory(h: Checked) -> None:
         found = hosted(h, lambda x: x)(p)
         h.assign(p, [3.0, 4.0])
         h.assert_equal(found, [1.0, 2.0], "the result, after the parameter was changed")
+
+
+@scenario(rule="H4", transform=("grad", "vmap", "jit of vmap"), source=_WORKSPACE)
+def workspace(h: Checked, transforms: str) -> None:
+    """It may return its own workspace each time, as a simulator does, under {transforms}.
+
+    Expect f(x, y) = 3 x 3 y of two calls that return 3 x and 3 y in the same memory, at x, y = 1, 2 and 3, 4: 18 and
+    108, or the gradient 18, 9 of the first.
+    """
+    import numpy as np
+
+    own: list[Any] = []
+
+    def fill(x: Any) -> Any:
+        own[:] = own or [np.zeros_like(x)]
+        own[0][...] = 3.0 * x
+        return own[0]
+
+    f = ruled(h, hosted(h, fill, lambda x: x), lambda ct, *_: (3.0 * ct,))
+
+    def run(x: Any) -> Any:
+        return f(x[0]) * f(x[1])
+
+    if transforms == "grad":
+        h.assert_value_and_grad(run, [h.array([1.0, 2.0])], 18.0, [18.0, 9.0])
+    else:
+        rows = h.array([[1.0, 2.0], [3.0, 4.0]])
+        h.assert_equal(h.nest(transforms.removesuffix("vmap").removesuffix(" of "), h.vmap(run))(rows), [18.0, 108.0])
 
 
 @scenario(level=SHOULD, rule="H4", transform=("jit", "compile", "vmap"))
