@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import support_matrix
 from jinja2 import Environment, StrictUndefined
-from support_matrix import ABSENT, DECLARED, LEGEND, LOUD, RIGHT, SILENT, STAGED, Matrix
+from support_matrix import ABSENT, DECLARED, LEGEND, LOUD, RIGHT, SILENT, STAGED, Matrix, cut
 
-from adprotocol.conformance._reports.words import clean, cut, line
+from adprotocol.conformance._reports.words import clean, line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from adprotocol.conformance._reports.words import clean, cut, line, some
+from adprotocol.conformance._reports.words import clean, line, some
 from adprotocol.conformance._reports.written import escaped
 from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 from adprotocol.conformance.scenario import HOOKS
@@ -71,6 +71,11 @@ LOOKS: Mapping[str, Look] = {
     RIGHT: Look("✓", "right", "#b7e4cd", "#0b5136", "#14573c", "#c4f2dc"),
     ABSENT: Look("-", _ABSENT, "#eceff2", "#5b6570", "#2b3138", "#9aa5b1"),
 }
+
+
+def cut(text: str, limit: int = 160) -> str:
+    """Return text cut to a length, for a list; it stands in full elsewhere."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def css_class(state: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import json
 import math
 import os
@@ -56,6 +55,9 @@ def _main(argv: list[str]) -> int:
     backend = arguments.harness or arguments.backend or ""
     files = {name: vars(arguments)[name] for name in _REPORTS if vars(arguments)[name] is not None}
     try:
+        for option, number in (("--jobs", arguments.jobs), ("--time-limit", arguments.time_limit)):
+            if not 0 < number < math.inf:
+                parser.error(f"argument {option}: {number:g} is not a number above zero")
         if arguments.list:
             return _list(arguments, backend)
         if not backend:
@@ -91,32 +93,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--harness", metavar="MODULE:CLASS", help="use this harness instead of that of the plugin it names")
     for name, (what, _) in _REPORTS.items():
         add(f"--{name}", metavar="FILE", help=f"write {what}; - is standard output")
+    add("--since", metavar="FILE", help="say what has changed since the run that wrote FILE by --json")
     words = "run only what has this word in its id, transform or rule; a glob if it has * ? or [; may be repeated"
     add("-k", dest="keywords", action="append", default=[], metavar="WORD", help=words)
     level = "leave out scenarios less binding than this (default: %(default)s)"
     add("--level", choices=LEVELS, default=MAY, help=level)
     add("--device", help="the device of the arrays, one that the harness names")
     limit = "time limit of each scenario (default: %(default)g)"
-    add("--time-limit", type=_positive(float), default=SECONDS, metavar="SECONDS", help=limit)
+    add("--time-limit", type=float, default=SECONDS, metavar="SECONDS", help=limit)
     jobs = "run the scenarios in so many processes beside each other (default: %(default)s, a core each)"
-    add("--jobs", type=_positive(int), default=min(os.cpu_count() or 1, MOST), metavar="N", help=jobs)
+    add("--jobs", type=int, default=min(os.cpu_count() or 1, MOST), metavar="N", help=jobs)
     add("--list", action="store_true", help="list the scenarios, those of BACKEND if given, and run none")
     add("-v", "--verbose", action="store_true", help="show the traceback of each failure")
     return parser
-
-
-def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
-    """Return the conversion of an option to a number above zero, named in errors as `kind`."""
-
-    @functools.wraps(kind, updated=())
-    def convert(text: str) -> float:
-        number = kind(text)
-        if not 0 < number < math.inf:
-            msg = f"{text} is not a number above zero"
-            raise argparse.ArgumentTypeError(msg)
-        return number
-
-    return convert
 
 
 def _list(arguments: argparse.Namespace, backend: str) -> int:
@@ -141,6 +130,7 @@ def _report(arguments: argparse.Namespace, backend: str, writers: dict[str, Text
         need(module, f"the conformance suite needs {what}")
     from adprotocol.conformance._run import pytest_plugin  # noqa: PLC0415  (pytest is an optional dependency)
 
+    earlier = result.read(arguments.since) if arguments.since else None
     # A report on standard output must not be mixed with text for people.
     stream = sys.stderr if sys.stdout in writers.values() else sys.stdout
     begin = time.perf_counter()
@@ -158,6 +148,7 @@ def _report(arguments: argparse.Namespace, backend: str, writers: dict[str, Text
     report = collector.report(
         backend, interrupted=interrupted, seconds=seconds, level=arguments.level, keywords=tuple(arguments.keywords)
     )
+    report = report if earlier is None else result.compared(report, earlier)
     if not report.results and not report.problems:
         words_given = "".join(f" -k {word!r}" for word in arguments.keywords)
         raise UsageError(f"nothing is selected by{words_given} --level {arguments.level}; --list shows what there is")

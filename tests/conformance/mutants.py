@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import types
+from functools import partial
 from unittest import mock
 
 import toyad
@@ -720,22 +721,9 @@ def forgetting(hook):
     return {hook: forget}
 
 
-@mutant("non_differentiable")
-def constants_drop_gradients():
-    """A constant of a variable takes its gradient away."""
-    return forgetting("non_differentiable")
-
-
-@mutant("trainable")
-def selection_drops_gradients():
-    """A variable that is asked whether it trains has no gradient any more."""
-    return forgetting("trainable")
-
-
-@mutant("cond")
-def branches_drop_gradients():
-    """An operand of a branch has no gradient any more."""
-    return forgetting("cond")
+for _hook in ("non_differentiable", "trainable", "cond"):
+    # What is given to the hook loses its gradient.
+    MUTANTS[f"{_hook}-drops-gradients"], BREAKS[f"{_hook}-drops-gradients"] = partial(forgetting, _hook), (_hook,)
 
 
 @mutant("custom_derivative")
@@ -884,40 +872,23 @@ def widened(value):
     return toyad.cast(value, "float64") if is_float(value) and not value.shape and value.dtype.kind == "f" else value
 
 
-@mutant("non_differentiable")
-def scalar_constants_widen():
-    """A constant of rank 0 has 64 bits."""
-    return {"non_differentiable": lambda value: widened(right.non_differentiable(value))}
+def widening(hook):
+    """Return a hook whose results of rank 0 have 64 bits."""
+
+    @functools.wraps(getattr(right, hook))
+    def widen(*given):
+        made = getattr(right, hook)(*given)
+        return ([widened(result) for result in made[0]], made[1]) if hook == "custom_rule" else floats(widened, made)
+
+    return {hook: widen}
 
 
-@mutant("prevent_gradient")
-def guarded_scalars_widen():
-    """A guarded value of rank 0 has 64 bits."""
-    return {"prevent_gradient": lambda value, message: widened(right.prevent_gradient(value, message))}
-
-
-@mutant("cond")
-def scalars_of_branches_widen():
-    """A result of rank 0 of a branch has 64 bits."""
-    return branches(lambda *args: floats(widened, right.cond(*args)))
-
-
-@mutant("custom_derivative")
-def scalars_of_rules_widen():
-    """A result of rank 0 of a function with a rule has 64 bits."""
-
-    def call(rule, arrays, run):
-        results, outline = run()
-        return [widened(result) for result in results], outline
-
-    return rules(call)
-
-
-@mutant("host_function")
-def scalars_of_the_host_widen():
-    """A result of rank 0 of a host function has 64 bits."""
-    widen = lambda *args: [widened(result) for result in right.host_call(*args)]
-    return {"host_call": functools.wraps(right.host_call)(widen)}
+for _hook, _broken in {
+    **{name: name for name in ("non_differentiable", "prevent_gradient", "cond")},
+    "custom_rule": "custom_derivative",
+    "host_call": "host_function",
+}.items():
+    MUTANTS[f"{_hook}-widens-scalars"], BREAKS[f"{_hook}-widens-scalars"] = partial(widening, _hook), (_broken,)
 
 
 @mutant("value_and_grad")

@@ -67,6 +67,18 @@ def test_all_well_is_said_last(capsys):
     assert err == ""
 
 
+def test_what_has_changed_since_an_earlier_report_is_said(capsys, tmp_path):
+    earlier = tmp_path / "earlier.json"
+    assert run("numpy", *QUICK, "--json", earlier) == 0
+    earlier.write_text(earlier.read_text("utf-8").replace('"outcome": "pass"', '"outcome": "fail"'))
+    capsys.readouterr()
+    assert run("numpy", *QUICK, "--since", earlier) == 0
+    assert "    within_gradient/vmap: fail -> pass\n" in capsys.readouterr().out
+    (tmp_path / "none.json").write_text("{}")
+    assert "holds no report that --json wrote" in refused(capsys, "numpy", *QUICK, "--since", tmp_path / "none.json")
+    assert "No such file" in refused(capsys, "numpy", *QUICK, "--since", tmp_path / "missing.json")
+
+
 def test_the_level_and_words_select(capsys, tmp_path):
     target = tmp_path / "report.json"
     assert run("numpy", "-k", "cond/*", "-k", "W9", "--level", "MUST", "--json", target) == 0

@@ -1,14 +1,18 @@
 """The written reports: what each says of a run, and that nothing in a message is taken for markup."""
 
+import dataclasses
+import functools
 import json
+import re
 
 import pytest
 import reports
 from small import Autograd, ran
 
-from adprotocol.conformance import Report, to_html, to_markdown
+from adprotocol.conformance import Report, from_json, to_html, to_json, to_markdown
 from adprotocol.conformance._reports.words import clean, line, some
 from adprotocol.conformance._reports.written import summary, to_badge
+from adprotocol.conformance._run.result import FAIL, WRONG, compared
 
 UGLY = "<script>alert(1)</script> | `a` *b* \x1b[31m"
 
@@ -57,6 +61,48 @@ def test_no_message_is_markup(report):
     for name in ("cond/fine", "cond/ugly", "cond/wrong"):
         assert name in page
         assert name in document
+
+
+def test_the_page_has_a_table_of_hooks_by_transformations_whose_cells_lead_to_scenarios():
+    page = to_html(reports.mixed())
+    cells = re.findall(r'<td class="o(\d)"><a href="#([\w-]+)" title="([^"]*)">(\d+)</a></td>', page)
+    assert ("0", "within_gradient-4", "silently wrong: 1 of 1", "1") in cells
+    assert ("3", "non_differentiable-6", "expected failure: 1 of 1", "1") in cells
+    for _, anchor, _, _ in cells:
+        assert page.count(f'<tbody id="{anchor}">') == 1
+    listed = [re.search(r"<th colspan=\"5\">(.*)</th>", group)[1] for group in page.split("<tbody id=")[1:]]
+    assert "within_gradient, jvp" in listed
+    assert "non_differentiable, grad of ..." in listed
+    assert page.index('id="matrix"') < page.index('<h2 class="bad">Silently wrong: 1</h2>')
+
+
+def test_the_files_that_ran_are_on_top():
+    page = to_html(dataclasses.replace(reports.mixed(), files={"toyad": "/somewhere/<toyad>.py"}))
+    assert page.index("<dt>toyad</dt><dd>/somewhere/&lt;toyad&gt;.py</dd>") < page.index('id="matrix"')
+
+
+def test_what_has_changed_since_an_earlier_run_is_said_the_worst_first():
+    made = functools.partial(reports.made, transform="grad")
+    earlier = reports.report(
+        made("cond/a"), made("cond/b", FAIL), made("cond/c"), made("cond/e"), framework_version="1.1"
+    )
+    now = reports.report(
+        made("cond/a", FAIL), made("cond/b"), made("cond/c", WRONG), made("cond/d", WRONG), made("cond/f")
+    )
+    found = compared(now, earlier)
+    assert found.changes == (
+        ("cond/c", "pass", "silently wrong"),
+        ("cond/d", "new", "silently wrong"),
+        ("cond/a", "pass", "fail"),
+        ("cond/b", "fail", "pass"),
+        ("cond/e", "pass", "gone"),
+    )
+    assert compared(dataclasses.replace(now, total=9), earlier).changes[-1][0] == "cond/b"
+    assert from_json(to_json(found)) == found
+    for text in (to_markdown(found), shown(found)):
+        assert "## Changed since toyad 1.1, plugin toyad-adprotocol 0.3, adprotocol 0.1.0: 5" in text
+        assert text.index("cond/c: pass -> silently wrong") < text.index("cond/b: fail -> pass")
+    assert '<tr><td>cond/c</td><td>pass</td><td class="bad">silently wrong</td></tr>' in to_html(found)
 
 
 def test_the_page_takes_nothing_from_elsewhere(report):

@@ -7,14 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance._reports.words import line
-from adprotocol.conformance._run.result import (
-    CRASHED,
-    EXPECTED,
-    FAIL,
-    NOT_APPLICABLE,
-    THERE,
-    WRONG,
-)
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, THERE, WRONG
 from adprotocol.conformance.scenario import LEVELS
 
 if TYPE_CHECKING:
@@ -51,6 +44,18 @@ def _cause(result: Result) -> Hashable:
     if result.outcome == WRONG:  # another number is another answer
         return result.hook, result.message
     return result.bad, result.cause, _VARYING.sub("#", line(result.message))
+
+
+def cells(report: Report) -> dict[tuple[str, str], list[Result]]:
+    """Return the results by transformation and hook, the worst outcome of each first.
+
+    Nestings are together by the outermost transformation.
+    """
+    found: dict[tuple[str, str], list[Result]] = {}
+    for result in sorted(report.results, key=lambda result: OUTCOMES.index(result.outcome)):
+        outer, nested, _ = line(result.transform).partition(" of ")
+        found.setdefault((f"{outer} of ..." if nested else outer or "no transform", result.hook), []).append(result)
+    return found
 
 
 def missing(report: Report) -> dict[str, tuple[str, int]]:

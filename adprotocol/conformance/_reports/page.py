@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance._reports import words
-from adprotocol.conformance._reports.entries import BAD, MEANINGS, entries, missing, other_reasons
+from adprotocol.conformance._reports.entries import BAD, MEANINGS, cells, entries, missing, other_reasons
 from adprotocol.conformance._run.backend import need
 from adprotocol.conformance._run.result import EXPECTED, OUTCOMES, counts
 
@@ -31,7 +31,11 @@ def to_html(report: Report) -> str:
 
     made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {"clean": words.clean, "some": words.some}
+    found = cells(report)
     known = {
+        "cells": found,
+        "rows": sorted({row for row, _ in found}, key=lambda row: (row != "no transform", row.endswith("..."), row)),
+        "hooks": list(dict.fromkeys(result.hook for result in report.results)),
         "missing": missing(report),
         "other_reasons": other_reasons(report),
         "entries": {outcome: entries(report, outcome) for outcome in (*BAD, EXPECTED)},

@@ -32,11 +32,6 @@ def encodable(stream: TextIO, text: str) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def cut(text: str, limit: int = 160) -> str:
-    """Return text cut to a length, for a list; it stands in full elsewhere."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
 def some(names: Sequence[str]) -> str:
     """Return the first few of some names, which stand for all, and how many are left."""
     left = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

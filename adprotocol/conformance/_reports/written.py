@@ -32,6 +32,9 @@ def summary(report: Report, *, verbose: bool = False) -> Iterator[str]:
     """Yield the lines of a report but the list of every scenario; `verbose` adds tracebacks and declarations."""
     yield f"# adprotocol conformance of {escaped(report.title)}\n"
     yield from _block(map(line, report.tested))
+    if report.since:
+        yield f"\n## Changed since {escaped(report.since)}: {len(report.changes)}\n"
+        yield from _block(f"{line(name)}: {then} -> {now}" for name, then, now in report.changes)
     if report.problems:
         yield f"\n## Problems: {len(report.problems)}\n"
     for problem in report.problems:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
+import importlib
 import operator
 import os
 import sys
 from dataclasses import dataclass, field
 from importlib import metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -21,7 +22,6 @@ from adprotocol.messages import kind_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
 
     from adprotocol._dispatch.registry import Plugin
 
@@ -179,20 +179,9 @@ def modules_of(plugin: Plugin) -> list[str]:
 
 def files_of(*modules: str) -> dict[str, str]:
     """Return the files of modules: where they were imported from, or would be."""
-    found = {module: _spec(module) for module in modules}
-    places = {
-        module: spec.origin or next(iter(spec.submodule_search_locations or ()), "")
-        for module, spec in found.items()
-        if spec
-    }
-    return {module: os.path.realpath(place) for module, place in places.items()}
-
-
-def _spec(module: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(module)
-    except ValueError:  # made by hand, with no specification
-        return None
+    specs = {name: sys.modules[name].__spec__ if name in sys.modules else find_spec(name) for name in modules}
+    places = {name: [spec.origin, *(spec.submodule_search_locations or ())] for name, spec in specs.items() if spec}
+    return {name: os.path.realpath(next(filter(None, found))) for name, found in places.items()}
 
 
 def expected_files() -> dict[str, str]:

@@ -41,8 +41,8 @@ def divergence_of(divergences: Iterable[Divergence], identifier: str) -> Diverge
 
 def expects(entry: Divergence, error: BaseException) -> bool:
     """Return whether an error is one that a divergence names, by the class or by words; any, if it names none."""
-    classes = {cls.__name__ for cls in type(error).__mro__}
-    return not entry.errors or any(words in classes or words in str(error) for words in entry.errors)
+    shown = [*(cls.__name__ for cls in type(error).__mro__), str(error)]
+    return not entry.errors or any(words in text for words in entry.errors for text in shown)
 
 
 def _names(entry: Divergence, identifier: str) -> bool:

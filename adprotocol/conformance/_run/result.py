@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import adprotocol
+from adprotocol.conformance._run.backend import UsageError
 from adprotocol.conformance.scenario import LEVELS, MAY
 from adprotocol.divergence import WRONG as DECLARED_WRONG
 from adprotocol.divergence import Divergence
@@ -119,7 +121,8 @@ class Report:
 
     `total` counts the cases that there are without a selection. `capabilities` maps
     each to "there", "absent: why" or "broken: why". `files` maps the root modules of
-    adprotocol, the plugin and the framework to the files that ran.
+    adprotocol, the plugin and the framework to the files that ran. `changes` has an
+    id, the outcome of the run `since`, and that of now.
     """
 
     backend: str
@@ -134,6 +137,8 @@ class Report:
     results: tuple[Result, ...] = ()
     capabilities: Mapping[str, str] = field(default_factory=dict)
     divergences: tuple[Divergence, ...] = ()
+    since: str = ""
+    changes: tuple[tuple[str, str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
     seconds: float = 0.0
     adprotocol: str = adprotocol.__version__
@@ -222,6 +227,7 @@ class Report:
             Divergence(**{**entry, **{key: tuple(entry.get(key, ())) for key in ("scenarios", "errors")}})
             for entry in kept["divergences"]
         )
+        kept["changes"] = tuple(map(tuple, kept.get("changes", ())))
         kept["problems"] = tuple(Problem(**problem) for problem in kept["problems"])
         return cls(**kept)
 
@@ -243,6 +249,30 @@ def from_json(text: str) -> Report:
             f"this is not a conformance report of schema {SCHEMA}: its schema is {schema!r}; run the suite again"
         )
     return Report.from_data(data)
+
+
+def read(path: str) -> Report:
+    """Return the report in a JSON file; raises `UsageError` if it holds none."""
+    try:
+        return from_json(Path(path).read_text("utf-8"))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path} holds no report that --json wrote: {error}") from error
+
+
+def compared(report: Report, earlier: Report) -> Report:
+    """Return a report with what has changed since an earlier run, what is worst now first.
+
+    A new scenario counts if it does not pass, one that is gone if none was left out.
+    """
+    then, now = ({each.id: each.outcome for each in one.results} for one in (earlier, report))
+    gone = dict.fromkeys(then.keys() - now.keys(), "gone") if len(now) == report.total else {}
+    changes = [
+        (name, then.get(name, "new"), outcome)
+        for name, outcome in {**now, **gone}.items()
+        if outcome != then.get(name) and (name in then or outcome not in (PASS, NOT_APPLICABLE))
+    ]
+    worst = sorted(changes, key=lambda change: (*OUTCOMES, "gone").index(change[2]))
+    return replace(report, since=", ".join([earlier.title, earlier.tested[0]]), changes=tuple(worst))
 
 
 def counts(results: Iterable[Result]) -> dict[str, int]:

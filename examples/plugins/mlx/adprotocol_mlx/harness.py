@@ -30,6 +30,8 @@ class MlxHarness(Harness):
         "parameter_grad": "MLX has no parameters",
         "assign": "MLX has no parameters",
         "set_flag": "MLX has no parameters",
+        "variable": "MLX differentiates functions alone",
+        "backward": "MLX differentiates functions alone",
         "node": "MLX has no registry of containers; it knows lists, tuples and dicts",
         "threads": "another thread cannot evaluate what a thread has left unevaluated",
         "devices": "arrays are in memory that all devices share; the device is that of an operation",

@@ -74,6 +74,8 @@ class PyTensorHarness(Harness):
         "checkpoint": "PyTensor has checkpoints in scan only (scan_checkpoints)",
         "no_grad": "PyTensor has no switch: a gradient is asked for by name",
         "module": "PyTensor has no modules",
+        "variable": "PyTensor differentiates a graph by what is named; nothing is tracked before",
+        "backward": "PyTensor's gradients are graphs, which no variable keeps",
         "node": "PyTensor has no registry of containers",
         "devices": "PyTensor computes on the CPU",
         "evaluate": "the inputs of a graph have no values while it is built",

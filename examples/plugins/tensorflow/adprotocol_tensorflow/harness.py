@@ -53,6 +53,8 @@ class TensorFlowHarness(Harness):
     name = "tensorflow"
     tolerance = 1e-5
     absent: ClassVar[Mapping[str, str]] = {
+        "variable": "a variable of TensorFlow is tracked where a tape watches it",
+        "backward": "TensorFlow's tapes return gradients, which no variable keeps",
         "checkpoint of grad": "tf.recompute_grad stops all tapes in its first run, so a gradient inside of it is zero",
         "checkpoint of jvp": "tf.recompute_grad stops all recording in its first run, so a tangent inside is zero",
         "grad of jvp of jit": "with one tape, TensorFlow gives a tangent of a traced function the derivative zero",

@@ -207,6 +207,14 @@ class TinygradHarness(Harness):
         """Set the flag that the plugin reads."""
         parameter.is_param_(trains)
 
+    def variable(self, value: Any) -> Tensor:
+        """Return a parameter, which has a gradient behind a backward pass."""
+        return self.parameter(value, trains=True)
+
+    def backward(self, value: Tensor, cotangent: Tensor) -> None:
+        """Call ``Tensor.backward``."""
+        value.backward(gradient=cotangent)
+
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Name the parameter."""
         _under_way.append(parameter)
