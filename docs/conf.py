@@ -30,7 +30,7 @@ exclude_patterns = ["_build", "generated"]
 # Names in single backticks in docstrings become links where they are documented.
 default_role = "py:obj"
 
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "examples" / "co2"))
+
+from pictures import for_day_and_night  # noqa: E402
 
 import backends  # noqa: E402
 import kernels  # noqa: E402
@@ -44,7 +47,9 @@ def main() -> None:
         panel.set_ylabel("CO2 (ppm)")
     axes[0].legend(loc="upper left", frameon=False)
     axes[1].set_xlabel("year")
-    figure.savefig(PICTURE)
+    written = io.StringIO()
+    figure.savefig(written, format="svg")
+    PICTURE.write_text(for_day_and_night(written.getvalue()), encoding="utf-8")
 
 
 def _panel(panel: Any, series: Series, at: Any, mean: Any, deviation: Any) -> None:

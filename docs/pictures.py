@@ -181,6 +181,22 @@ def found_ratios() -> list[Ratio]:
     return found
 
 
+# What matplotlib draws black on white, for a reader whose system is dark.
+_BY_NIGHT = """<style>@media (prefers-color-scheme: dark) {
+[style*="fill: #ffffff"] { fill: #15191e !important }
+[style*="stroke: #000000"], [style*="stroke: #1c232b"] { stroke: #dfe5eb !important }
+[style*="stroke: #000000"]:not([style*="fill"]) { fill: #dfe5eb }
+[style*="stroke: #b0b0b0"] { stroke: #363d46 !important }
+[id^="text_"] { fill: #dfe5eb }
+}</style>
+"""
+
+
+def for_day_and_night(picture: str) -> str:
+    """Return a picture of matplotlib's with the colours of a dark ground where the reader's system is dark."""
+    return picture.replace("<defs>", f"{_BY_NIGHT}<defs>", 1)
+
+
 def ratios() -> str:
     """Return the ratios of the benchmarks as a picture, a line for each group of rows."""
     import matplotlib as mpl  # noqa: PLC0415  (half a second, for one picture)
@@ -214,7 +230,7 @@ def ratios() -> str:
         axes.spines[["top", "right", "left"]].set_visible(False)
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None})
-    return written.getvalue()
+    return for_day_and_night(written.getvalue())
 
 
 _GROWTH = re.compile(r"(.+), a (?:dict|graph|branch) of ([\d,]+) (leaves|nodes)")
@@ -246,7 +262,7 @@ def growth() -> str:
         figure.axes[0].set_ylabel("seconds of CPU time for a call")
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None})
-    return written.getvalue()
+    return for_day_and_night(written.getvalue())
 
 
 def _seconds(text: str) -> float:

@@ -14,7 +14,7 @@ OPTIONS = (
 OVERFLOW = """
 const width = document.documentElement.clientWidth;
 const wide = [...document.querySelectorAll("article *")].filter(
-    one => one.getBoundingClientRect().right > width + 1 && !one.closest("pre, table, .table-wrapper, svg"));
+    one => one.getBoundingClientRect().right > width + 1 && !one.closest("pre, table, .table-wrapper, .scrolls, svg"));
 return [document.documentElement.scrollWidth - width, wide.map(one => one.outerHTML.slice(0, 80))];
 """
 
@@ -84,6 +84,16 @@ def test_text_is_legible_by_day_and_by_night(site, browser, width, scheme, is_da
         background, text = brightness(browser)
         assert (background < text) is is_dark
         assert abs(background - text) > 0.6
+
+
+def test_a_phone_shows_the_support_matrix_in_its_own_size_and_scrolls_it(site, browser):  # noqa: F811
+    look(browser, site / "support.html", PHONE)
+    box = "const box = document.querySelector('.scrolls'), picture = box.querySelector('img'); "
+    shown, drawn, room, content = browser.execute_script(
+        f"{box} return [picture.offsetWidth, picture.naturalWidth, box.clientWidth, box.scrollWidth]"
+    )
+    assert shown == drawn > PHONE
+    assert content > room
 
 
 @pytest.mark.parametrize("name", ["benchmarks", "support"])

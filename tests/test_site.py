@@ -177,6 +177,19 @@ def test_the_picture_of_the_benchmarks_has_every_ratio_of_the_table(pictures):
     assert [ratio.group for ratio in pictures.found_ratios() if f"<!-- {ratio.group} -->" not in text] == []
 
 
+def test_pictures_of_matplotlib_have_colours_for_a_dark_ground(pictures):
+    pytest.importorskip("matplotlib")
+    fit = (DOCS / "_static" / "fit.svg").read_text("utf-8")
+    for text in (pictures.ratios(), pictures.growth(), fit):
+        assert text.count("prefers-color-scheme: dark") == 1
+        ET.fromstring(text)  # noqa: S314
+
+
+def test_a_page_shows_no_mark_of_a_directive(site):
+    pages = {page.name: page.read_text("utf-8") for page in site.glob("*.html")}
+    assert [name for name, text in pages.items() if "<p>:::" in text] == []
+
+
 def test_the_right_answers_on_the_page_are_those_of_the_table(pictures):
     rows = [row for row in pictures.table() if row[0].startswith("right answers in ")]
     tried = re.search(r"in (\d+) nestings", rows[0][0])[1]
