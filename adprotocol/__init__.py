@@ -17,6 +17,8 @@ __all__ = [
     "explain",
     "grad",
     "host_function",
+    "jacobian",
+    "jvp",
     "non_differentiable",
     "partition",
     "prevent_gradient",
@@ -27,6 +29,7 @@ __all__ = [
     "trainable_mask",
     "tree_map",
     "value_and_grad",
+    "vjp",
     "where",
     "within_gradient",
 ]

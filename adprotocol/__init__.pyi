@@ -36,6 +36,8 @@ __all__ = [
     "explain",
     "grad",
     "host_function",
+    "jacobian",
+    "jvp",
     "non_differentiable",
     "partition",
     "prevent_gradient",
@@ -46,6 +48,7 @@ __all__ = [
     "trainable_mask",
     "tree_map",
     "value_and_grad",
+    "vjp",
     "where",
     "within_gradient",
 ]
@@ -57,6 +60,7 @@ _Aux = TypeVar("_Aux")
 _Value = TypeVar("_Value")
 # The argument that is differentiated. Bound to Any, as pyright lets the body of a lambda use its parameters then.
 _A = TypeVar("_A", bound=Any)
+_M = TypeVar("_M", bound=_Module)
 _P = ParamSpec("_P")
 _Q = ParamSpec("_Q")
 _Ts = TypeVarTuple("_Ts")
@@ -389,3 +393,72 @@ def grad(
     has_aux: bool,
     backend: str | None = None,
 ) -> _Function[_P, Any]: ...
+
+# Products with a Jacobian: the class of the primals in, the same out. Of a module the gradient is Any, as above.
+@overload
+def vjp(
+    fun: Callable[Concatenate[_M, ...], _T],
+    /,
+    *primals: Any,
+    where: Any = None,
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> tuple[_T, Callable[[Any], tuple[Any, ...]]]: ...
+@overload
+def vjp(
+    fun: Callable[[*_Ts], _T],
+    /,
+    *primals: *_Ts,
+    where: Any = None,
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> tuple[_T, Callable[[Any], tuple[*_Ts]]]: ...
+@overload
+def vjp(
+    fun: Callable[[*_Ts], tuple[_T, _Aux]],
+    /,
+    *primals: *_Ts,
+    where: Any = None,
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> tuple[_T, Callable[[Any], tuple[Any, ...]], _Aux]: ...
+@overload
+def jvp(
+    fun: Callable[..., _T],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> tuple[_T, _T]: ...
+@overload
+def jvp(
+    fun: Callable[..., tuple[_T, _Aux]],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> tuple[_T, _T, _Aux]: ...
+@overload
+def jacobian(
+    fun: Callable[_P, Any],
+    *,
+    where: Any = None,
+    argnums: int | Sequence[int] = 0,
+    has_aux: Literal[False] = False,
+    mode: Literal["reverse", "forward"] | None = None,
+    chunk_size: int | None = None,
+    backend: str | None = None,
+) -> _Function[_P, Any]: ...
+@overload
+def jacobian(
+    fun: Callable[_P, tuple[Any, _Aux]],
+    *,
+    where: Any = None,
+    argnums: int | Sequence[int] = 0,
+    has_aux: Literal[True],
+    mode: Literal["reverse", "forward"] | None = None,
+    chunk_size: int | None = None,
+    backend: str | None = None,
+) -> _Function[_P, tuple[Any, _Aux]]: ...

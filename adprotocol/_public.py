@@ -1,7 +1,9 @@
 """The public functions, imported when one is first used, and the bindings and marks that they need."""
 # ruff: noqa: F401  (`adprotocol.__all__` has the names)
 
+from adprotocol._gradients.jacobian import jacobian
 from adprotocol._gradients.partition import combine, partition, trainable, trainable_mask
+from adprotocol._gradients.products import jvp, vjp
 from adprotocol._gradients.steepest_ascent import steepest_ascent
 from adprotocol._gradients.tree_map import tree_map
 from adprotocol._gradients.value_and_grad import grad, value_and_grad

@@ -224,6 +224,10 @@ def array_functions() -> Any:
     constants, ``argmax(mask)``, the position of an element that is True in the flattened mask, and
     ``take(array, indices, axis)``. For `adprotocol.steepest_ascent` it has ``conj(array)``, or ``gradient_is_ascent``,
     True, if the gradient of a complex array is the direction of steepest ascent, and not its conjugate.
+    For `adprotocol.jacobian` it has ``stack(arrays)``, ``moveaxis(array, source, destination)`` and
+    ``basis(array, count, start)``: `count` arrays of the shape and dtype of `array`, along a new leading axis, of which
+    number ``start + i`` has 1 at element ``i`` and 0 elsewhere, and the others have 0 alone (`start` may be negative).
+    Without the hook `jvp`, `adprotocol.jvp` asks for ``zeros_like(array)``.
     """
 
 
@@ -280,15 +284,39 @@ def vjp(
     Optional. ``fun(leaves)`` returns ``(outputs, aux)``. `leaves` are inexact arrays
     of this framework, NumPy arrays or Python floats, and so are the outputs. Call `fun`
     once, with a value that carries a derivative in place of each leaf, and track nothing
-    else. The function returned takes a list with a cotangent of shape and dtype of its
-    output for each, or None for zeros, and returns a gradient of shape, dtype and device
-    of its leaf for each; zeros where no output depends on it. A native transformation, or
+    else. The function returned takes a list with a cotangent for each output, of its shape,
+    or None for zeros; convert it to the dtype of the output. It returns a gradient of shape,
+    dtype and device of its leaf for each; zeros where no output depends on it. A native transformation, or
     another call of this hook, that encloses the call, or the call of that function, must
     be able to differentiate the results, by the cotangents too.
 
     With `once` there is one output: pass it to `adprotocol.extend.check_output` before
     differentiating. The function returned is then called once, at once, with None in
     place of the cotangents, for 1; so it may free what it needs, or have run already.
+    """
+
+
+@hookspec
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    leaves: list[Any],
+    tangents: list[Any],
+) -> tuple[list[Any], Any, list[Any]]:
+    """Return outputs, auxiliary output, and the tangents of the outputs, given those of `leaves`: forward mode.
+
+    Optional; without it the library transposes what `vjp` returns. `fun` and `leaves` are as
+    for `vjp`. For each leaf there is a tangent of its shape, or None for zeros; convert it to
+    the dtype of the leaf. A native transformation that encloses the call must be able to
+    differentiate the results.
+    """
+
+
+@hookspec
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
+    """Return what `fun` makes of each row of `arrays`, stacked, and at most `chunk_size` rows at once.
+
+    Optional: the rows are those of a Jacobian. Without it the library calls `fun` for each. A
+    result that does not depend on the row is repeated.
     """
 
 

@@ -104,6 +104,14 @@ def vjp(
 
 
 @hookimpl
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Run forward mode, or transpose reverse mode where an operation has none."""
+    return gradient.jvp(fun, leaves, tangents)
+
+
+@hookimpl
 def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
     """Run the function in a primitive of our own, whose derivatives are the rule's."""
     return derivative.apply(rule, arrays)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.core import VJPNode, add_outgrads, vspace
+from autograd.core import JVPNode, VJPNode, add_outgrads, vspace
 from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
 from numpy import asarray, ndarray
 
 from adprotocol.errors import SelectionError
-from adprotocol.extend import check_output, map_aux
+from adprotocol.extend import check_output, jvp_by_vjp, map_aux
 from adprotocol.messages import full_kind_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,23 @@ def vjp(
         return _separate(gradients, [] if cotangents is None else [cotangent for _, cotangent in pairs])
 
     return outputs, aux, pull
+
+
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Return the outputs of ``fun(leaves)``, its auxiliary output, and the tangents of the outputs."""
+    leaves = [_boxable(leaf) for leaf in leaves]
+    tangents = [vspace(x).zeros() if t is None else _as_like(t, x) for t, x in zip(tangents, leaves, strict=True)]
+    try:
+        outputs, aux, ends = traced(fun, leaves, list(map(JVPNode.new_root, tangents)), once=False)
+    except NotImplementedError:  # 89 of the 216 operations of autograd 1.9 have no rule for forward mode
+        return jvp_by_vjp(_vjp, fun, leaves, tangents, lambda y: vspace(y).zeros())
+    return outputs, aux, [_zeros(y) if end is None else end.g for y, end in zip(outputs, ends, strict=True)]
+
+
+def _vjp(fun: Any, leaves: list[Any], once: bool) -> Any:  # noqa: FBT001  (the signature of the hook)
+    return vjp(fun, leaves, once=once)
 
 
 class NewTrace:
@@ -178,11 +195,19 @@ def is_inexact(value: Any) -> bool:
 
 
 class ArrayFunctions:
-    """The functions for `adprotocol.where`."""
+    """The functions for `adprotocol.where` and `adprotocol.jacobian`."""
 
     argmax: Any = staticmethod(np.argmax)
     take: Any = staticmethod(np.take)
     conj: Any = staticmethod(anp.conj)
+    stack: Any = staticmethod(anp.stack)
+    moveaxis: Any = staticmethod(anp.moveaxis)
+
+    @staticmethod
+    def basis(array: Any, count: int, start: int) -> Any:
+        """Return arrays like this one, of which number ``start + i`` has 1 at element i, and 0 elsewhere."""
+        raw = np.asarray(getval(array))
+        return np.eye(count, raw.size, -start, raw.dtype).reshape(count, *raw.shape)
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Any:

@@ -159,6 +159,22 @@ def vjp(
     return outputs, combine_aux(split.rest[-1], inside), pulled
 
 
+@hookimpl
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Let ``jax.jvp`` differentiate."""
+    split = _Split(fun)
+    outputs, moved, inside = jax.jvp(split, (leaves,), (list(map(_as_like, tangents, leaves)),), has_aux=True)
+    return outputs, combine_aux(split.rest[-1], inside), moved
+
+
+@hookimpl
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
+    """Call ``jax.vmap``, or ``jax.lax.map`` with a batch of that size."""
+    return jax.vmap(fun)(arrays) if chunk_size is None else jax.lax.map(fun, arrays, batch_size=chunk_size)
+
+
 def _as_like(array: Any, like: Any) -> Any:
     """Return a cotangent or tangent as an array of the dtype of another, zeros for None."""
     if array is None:

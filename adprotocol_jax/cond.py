@@ -121,14 +121,23 @@ def _short(kind: Any) -> str:
 
 
 class ArrayFunctions:
-    """The functions for `adprotocol.where`."""
+    """The functions for `adprotocol.where` and `adprotocol.jacobian`."""
 
     where: Any = staticmethod(jnp.where)
     take: Any = staticmethod(jnp.take)
     conj: Any = staticmethod(jnp.conj)
+    stack: Any = staticmethod(jnp.stack)
+    moveaxis: Any = staticmethod(jnp.moveaxis)
 
     @staticmethod
     def argmax(mask: Any) -> Any:
         """Return the position of the first True; on a CPU ``jnp.argmax`` takes four times as long."""
         flat = mask.reshape(-1)
         return jnp.min(jnp.where(flat, jnp.arange(flat.size), flat.size - 1))
+
+    @staticmethod
+    def basis(array: Any, count: int, start: int) -> Any:
+        """Return arrays like this one, of which number ``start + i`` has 1 at element i, and 0 elsewhere."""
+        rows = jnp.eye(count, jnp.size(array), -start, jnp.result_type(array)).reshape(count, *jnp.shape(array))
+        # Inside shard_map they then vary along the axes along which the array does.
+        return rows + jax.lax.full_like(array, 0) if isinstance(array, jax.core.Tracer) else rows

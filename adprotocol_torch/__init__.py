@@ -14,7 +14,7 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import checkpoints, dynamo, pytrees
 from adprotocol_torch.cond import cond
 from adprotocol_torch.custom_rule import custom_rule
-from adprotocol_torch.gradient import vjp
+from adprotocol_torch.gradient import jvp, vjp, vmap
 from adprotocol_torch.host_call import host_call
 from adprotocol_torch.modules import views
 from adprotocol_torch.parameters import freeze, identity, is_recording, trainable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -93,11 +94,32 @@ def _differentiated(
     return outputs, combine_aux(function.rest[0], inside), pulled
 
 
+@skip
+def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tuple[list[Any], Any, list[Any]]:
+    """Return the outputs of ``fun(tensors)``, its auxiliary output, and the tangents of the outputs."""
+    function = _Function(fun, tensors, is_forward=True)
+    leaves, owners, was_enabled = function.leaves, function.owners, torch.is_grad_enabled()
+    try:
+        # With gradients on, a parameter that the function reaches by another reference shows on the tape.
+        with torch.enable_grad() if owners else contextlib.nullcontext():
+            outputs, moved, inside = torch.func.jvp(function.run, (leaves,), (tangents,), has_aux=True)  # type: ignore[misc]
+    finally:
+        function.end()
+    aux = combine_aux(function.rest[0], inside)
+    if owners:
+        aliases.refuse_references_in_func([*outputs, *moved], leaves, owners)
+        if not was_enabled:
+            aux = map_aux(_without_history, aux)
+            outputs, moved = list(map(_without_history, outputs)), list(map(_without_history, moved))
+    return list(outputs), aux, list(moved)
+
+
 class _Function:
     """A function for torch.func, which is given neither what is no tensor nor what stands for parameters."""
 
-    def __init__(self, fun: Function, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, fun: Function, tensors: list[torch.Tensor], *, is_forward: bool = False) -> None:
         self.fun = fun
+        self.is_forward = is_forward
         self.tensors = self.leaves = tensors
         self.owners: Sequence[Any] = []
         # Of the auxiliary output torch.func accepts only tensors.
@@ -124,8 +146,8 @@ class _Function:
         """Return the outputs, as tensors, and the tensors of the auxiliary output."""
         # Asked here: where a graph breaks, this is compiled as a function of its own.
         is_traced = torch.compiler.is_dynamo_compiling()
-        # A graph knows no number of the node; there every Python number is refused.
-        start = -1 if is_traced else next_sequence_number()
+        # A graph and forward mode know no number of the node; there every Python number is refused.
+        start = -1 if is_traced or self.is_forward else next_sequence_number()
         if len(self.owners) > 0 and not is_traced:
             pairs = zip(tracked, self.owners, strict=True)
             tracked = [new if owner is None else stand_for(new, owner) for new, owner in pairs]
@@ -137,7 +159,9 @@ class _Function:
         if not any(isinstance(output, torch.Tensor) for output in outputs):
             for output in outputs:
                 refuse_number(output, start)
-        elif not is_traced and not any(isinstance(y, torch.Tensor) and y.requires_grad for y in outputs):
+        elif not (is_traced or self.is_forward) and not any(
+            isinstance(y, torch.Tensor) and y.requires_grad for y in outputs
+        ):
             warn_independent()
         others, inside = partition_aux(aux, torch.Tensor)
         self.rest.append(others)

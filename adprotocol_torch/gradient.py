@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import check_output, map_aux, partition_aux
+from adprotocol.extend import check_output, jvp_by_vjp, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import functorch_gradient, internals
 from adprotocol_torch.call import Call
 from adprotocol_torch.internals import skip
 from adprotocol_torch.pull import Pull, gradients_of, without_derivative
-from adprotocol_torch.tensors import tensor_of
+from adprotocol_torch.tensors import like_tensor, refused_sparse, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,43 @@ def vjp(fun: Function, leaves: list[Any], once: bool) -> tuple[list[Any], Any, C
         return _by_engine(fun, tensors, is_differentiable=is_differentiable, once=once)
     with torch.inference_mode(mode=False):
         return _by_engine(fun, tensors, is_differentiable=is_differentiable, once=once)
+
+
+@hookimpl
+def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], Any, list[Any]]:
+    """Return the outputs of ``fun(leaves)``, its auxiliary output, and the tangents of the outputs."""
+    if not torch.compiler.is_dynamo_compiling() and torch.is_inference_mode_enabled():
+        with torch.inference_mode(mode=False), torch.no_grad():
+            return _jvp(fun, leaves, tangents)
+    return _jvp(fun, leaves, tangents)
+
+
+def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], Any, list[Any]]:
+    tensors = [leaf if isinstance(leaf, torch.Tensor) else tensor_of(leaf) for leaf in leaves]
+    if not torch.compiler.is_dynamo_compiling():
+        # Those of inference mode take no part in forward mode.
+        tensors = [tensor.clone() if tensor.is_inference() else tensor for tensor in tensors]
+    pairs = zip(tangents, tensors, strict=True)
+    # A function may change its argument in place, and with it the tangent.
+    moving = [torch.zeros_like(x) if t is None else like_tensor(t, x).clone() for t, x in pairs]
+    try:
+        return functorch_gradient.jvp(fun, tensors, moving)
+    except NotImplementedError as error:
+        if "forward AD" not in str(error):
+            raise
+        return jvp_by_vjp(vjp, fun, tensors, moving, torch.zeros_like)
+
+
+@hookimpl
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
+    """Call ``torch.vmap``; all rows draw the same random numbers."""
+    try:
+        rows = torch.vmap(lambda row: tuple(fun(row)), randomness="same", chunk_size=chunk_size)(arrays)
+    except NotImplementedError as error:
+        if "Sparse" not in str(error):
+            raise
+        raise refused_sparse() from error
+    return [result.contiguous() for result in rows]
 
 
 # Dynamo would compile it as a function of its own where a graph broke around it.

@@ -44,7 +44,7 @@ class Pull:
             raise refused_second()
         if not torch.is_inference_mode_enabled():
             return self._run(cotangents)
-        with torch.inference_mode(mode=False):
+        with torch.inference_mode(mode=False), torch.no_grad():
             return self._run(cotangents)
 
     def _run(self, cotangents: list[Any]) -> list[Any]:
@@ -53,7 +53,9 @@ class Pull:
         for output, cotangent in zip(self.outputs, cotangents, strict=True):
             if cotangent is not None and isinstance(output, torch.Tensor) and output.requires_grad:
                 ends.append(output)
-                given.append(like_tensor(cotangent, output))
+                like = like_tensor(cotangent, output)
+                # Autograd does not see operations on a tensor of inference mode.
+                given.append(like.clone() if like.is_inference() else like)
         # By what the call's results are differentiable by, and by the cotangents.
         was_enabled = torch.is_grad_enabled()
         create = was_enabled and not call.sources and (call.again or any(map(within_gradient, given)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import SelectionError
+from adprotocol.errors import SelectionError, UndecidableError
 from adprotocol.extend import read_divergences
 from adprotocol.hookspecs import hookimpl
 from adprotocol.messages import full_kind_of
@@ -66,10 +66,7 @@ def like_tensor(array: Any, like: torch.Tensor) -> torch.Tensor:
     """Return a cotangent or a tangent as a tensor of the dtype of another."""
     if not isinstance(array, torch.Tensor):
         return torch.as_tensor(array, dtype=like.dtype, device=like.device)
-    if array.dtype != like.dtype:
-        return array.to(like.dtype)
-    # Autograd does not see operations on one of inference mode.
-    return array.clone() if array.is_inference() else array
+    return array if array.dtype == like.dtype else array.to(like.dtype)
 
 
 def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
@@ -109,8 +106,9 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
 
 
 class ArrayFunctions:
-    """The functions for `adprotocol.where`."""
+    """The functions for `adprotocol.where` and `adprotocol.jacobian`."""
 
+    moveaxis: Any = staticmethod(torch.moveaxis)
     gradient_is_ascent = True
 
     @staticmethod
@@ -132,6 +130,29 @@ class ArrayFunctions:
         """Return the elements at these positions of an axis."""
         array = tensor_of(array) if is_of_numpy(array) else array
         return array.index_select(axis, indices)
+
+    @staticmethod
+    def stack(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the rows of a Jacobian along a new leading axis."""
+        if any(row.layout is not torch.strided for row in rows):
+            raise refused_sparse()
+        return torch.stack(list(rows))
+
+    @staticmethod
+    def basis(array: Any, count: int, start: int) -> torch.Tensor:
+        """Return tensors like this one, of which number ``start + i`` has 1 at element i, and 0 elsewhere."""
+        array = array if isinstance(array, torch.Tensor) else tensor_of(array)
+        rows = torch.zeros(count, array.numel(), dtype=array.dtype, device=array.device)
+        rows.diagonal(-start).fill_(1)
+        return rows.reshape(count, *array.shape)
+
+
+def refused_sparse() -> UndecidableError:
+    """Return the error for a Jacobian by a parameter whose gradients are sparse."""
+    return UndecidableError(
+        "a Jacobian has rows of the gradient, and one gradient here is sparse (an Embedding with sparse=True); PyTorch "
+        "has no batches of those. Make the module with sparse=False, or take single rows by vjp"
+    )
 
 
 @hookimpl

@@ -108,7 +108,7 @@ class Binding:
     is_recording: Callable[[], bool]
     vjp: Callable[[Any, list[Any], bool], tuple[list[Any], Any, Any]] | None
     jvp: Callable[[Any, list[Any], list[Any]], tuple[list[Any], Any, list[Any]]] | None
-    vmap: Callable[[Any, list[Any]], list[Any]] | None
+    vmap: Callable[[Any, list[Any], int | None], list[Any]] | None
     custom_rule: Callable[[Any, list[Any]], tuple[list[Any], Any]] | None
     host_call: Callable[[Any, list[Any], list[Any] | None, bool, str], list[Any]] | None
     array_functions: Callable[[], Any] | None

@@ -1,38 +1,53 @@
-"""The result of a differentiated function: a real floating-point scalar, and optionally auxiliary output."""
+"""The result of a differentiated function: a scalar, or a value of any structure, and optionally auxiliary output."""
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import NUMPY
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY
 from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
+from adprotocol._hooks.result import flatten_result, unflatten_result
+from adprotocol._rules.check import Collector
+from adprotocol._rules.outline import labelled_leaves, without_labels
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import tree_map
+from adprotocol._trees.treespec import build
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import MixedFrameworksError, OutputError
+from adprotocol.errors import ArgumentError, MixedFrameworksError, OutputError
 from adprotocol.messages import kind_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from adprotocol._dispatch.binding import Binding
+    from adprotocol._trees.treespec import Treespec
 
 
-def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
+def split(result: Any, *, has_aux: bool) -> tuple[Any, Any]:
     """Split the result of the differentiated function into value and auxiliary output."""
     aux = None
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
             msg = (
-                f"has_aux=True, but the function returned {kind_of(result)}; it must return a pair of the scalar to "
+                f"has_aux=True, but the function returned {kind_of(result)}; it must return a pair of the value to "
                 "differentiate and anything else"
             )
             raise OutputError(msg)
         result, aux = result
-    if isinstance(result, NonDifferentiable):
-        result = result.value
-    framework = lookup(type(result)).framework
+    return result, aux
+
+
+def scalar(value: Any, binding: Binding) -> Any:
+    """Return the value of a function to differentiate with respect to its scalar, without a label."""
+    if isinstance(value, NonDifferentiable):
+        value = value.value
+    _check_framework(value, binding)
+    return value
+
+
+def _check_framework(leaf: Any, binding: Binding) -> None:
+    framework = lookup(type(leaf)).framework
     if framework not in (None, binding.framework):
         msg = (
             f"the differentiated function returned a value of {framework}, but its arguments belong to "
@@ -40,7 +55,102 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
             f"backend={framework!r}"
         )
         raise MixedFrameworksError(msg)
-    return result, aux
+
+
+class Value:
+    """The value of a function, any structure: its inexact arrays are the outputs, the rest is constant."""
+
+    __slots__ = ("leaves", "mask", "treespec")
+
+    def __init__(self, result: Any, binding: Binding) -> None:
+        if lookup(type(result)).kind in (ARRAY, CONSTANT):
+            self.leaves, self.treespec = [result], None
+        else:
+            self.leaves, self.treespec = flatten_result(result)
+        for leaf in self.leaves:
+            _check_framework(leaf, binding)
+        self.mask = [_is_output(leaf) for leaf in self.leaves]
+        if self.treespec is not None:
+            labelled = labelled_leaves(self.treespec)
+            self.mask = [taken and not constant for taken, constant in zip(self.mask, labelled, strict=True)]
+        elif type(self.leaves[0]) in (float, complex):
+            # A constant, or what was cut off from what is tracked: the plugin may know.
+            self.mask = [True]
+        if True not in self.mask:
+            msg = (
+                f"the differentiated function returned {kind_of(result)} without an array that can carry a derivative; "
+                "return arrays of floating-point or complex dtype, alone or in a structure"
+            )
+            raise OutputError(msg)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Return the arrays of the value that can carry a derivative."""
+        return [leaf for leaf, taken in zip(self.leaves, self.mask, strict=True) if taken]
+
+    def beside(self, aux: Any) -> Any:
+        """Return all that the function returned besides the outputs; None for nothing."""
+        if aux is None and False not in self.mask:
+            return None
+        return [None if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)], aux
+
+    def take(self, outputs: Sequence[Any], beside: Any) -> Any:
+        """Take over outputs and rest as they came out of the framework, and return the auxiliary output."""
+        rest, aux = (self.leaves, None) if beside is None else beside
+        following = iter(outputs)
+        self.leaves = [next(following) if taken else leaf for leaf, taken in zip(rest, self.mask, strict=True)]
+        return aux
+
+    def whole(self) -> Any:
+        """Return the value."""
+        return unflatten_result(self.treespec, self.leaves)
+
+    def only(self, entries: Sequence[Any]) -> Any:
+        """Return the structure of the value with an entry for each output, and None in place of the rest."""
+        following = iter(entries)
+        leaves = iter([next(following) if taken else None for taken in self.mask])
+        return build(*without_labels(self.treespec, leaves))
+
+    def entries(self, cotangent: Any) -> list[Any]:
+        """Return the cotangent of each output, None for zero."""
+        return given_entries(cotangent, self.treespec, self.leaves, self.mask, ("pull", "cotangent of", "the value"))
+
+
+def _is_output(leaf: Any) -> bool:
+    # A Python number is a constant.
+    return type(leaf) not in (float, complex) and lookup(type(leaf)).trainable(leaf) is not None
+
+
+class _Given(Collector):
+    """Take apart a cotangent or a tangent that a caller gave."""
+
+    did, do = "was given", "give"
+    error = ArgumentError
+
+    def opened(self, entry: Any) -> Any:
+        return entry
+
+    def unneeded(self, entry: Any, where: str) -> None:
+        if not isinstance(entry, NonDifferentiable):
+            msg = (
+                f"{self.words[0]} was given {kind_of(entry)} as {self.words[1]} {where}, where there is no derivative; "
+                "give None there"
+            )
+            raise ArgumentError(msg)
+
+
+def given_entries(
+    given: Any, treespec: Treespec, leaves: Sequence[Any], able: Sequence[Any], words: tuple[str, str, str]
+) -> list[Any]:
+    """Return what was given for each leaf that is able to carry a derivative, None for zero.
+
+    `words` say who was given it, as what, and of what.
+    """
+    who, what, place = words
+    likes = [leaf if flag else None for leaf, flag in zip(leaves, able, strict=True)]
+    collector = _Given(likes, (who, what))
+    collector.add(given, treespec, place)
+    return [entry for entry, flag in zip(collector.entries, able, strict=True) if flag]
 
 
 def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
@@ -60,7 +170,7 @@ def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
     return tree_map(one, aux)
 
 
-class _Hole:
+class Hole:
     """Mark, the class itself, the place of an array taken out of the auxiliary output."""
 
 
@@ -76,7 +186,7 @@ def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[A
         if not isinstance(leaf, types):
             return leaf
         leaves.append(leaf)
-        return _Hole
+        return Hole
 
     return map_aux(one, aux), leaves
 
@@ -84,7 +194,7 @@ def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[A
 def combine_aux(rest: Any, leaves: Iterable[Any]) -> Any:
     """Put the leaves back that `partition_aux` took out."""
     following = iter(leaves)
-    return map_aux(lambda leaf: next(following) if leaf is _Hole else leaf, rest)
+    return map_aux(lambda leaf: next(following) if leaf is Hole else leaf, rest)
 
 
 def check_output(value: Any, raw: Any) -> None:

@@ -15,7 +15,7 @@ from adprotocol.messages import kind_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from adprotocol._trees.treespec import Treespec
+    from adprotocol._trees.treespec import Node, Treespec
 
 
 class Collector:
@@ -26,6 +26,10 @@ class Collector:
         words: who returned it, and as what, for errors.
     """
 
+    # How errors say it, and their class.
+    did, do = "returned", "return"
+    error: type[Exception] = RuleError
+
     def __init__(self, likes: Sequence[Any], words: tuple[str, str]) -> None:
         self.likes = likes
         self.words = words
@@ -33,22 +37,33 @@ class Collector:
         self.entries: list[Any] = [None] * len(likes)
         self._next = 0
 
+    def opened(self, entry: Any) -> Any:
+        """Return what a rule returned, or what the function returns that it returned in its place."""
+        return entry() if lookup(type(entry)).kind is FUNCTION else entry
+
+    def unneeded(self, entry: Any, where: str) -> None:
+        """Take note of an entry that nobody needs."""
+
     def add(self, entry: Any, treespec: Treespec, where: str) -> None:
         """Take those for the next leaves, of the structure `treespec`; `where` names it in errors."""
         if treespec is None:
             like = self.likes[self._next]
             if like is not None:
-                self.entries[self._next] = checked(entry, like, self.words, where)
+                self.entries[self._next] = self.checked(entry, like, where)
+            elif entry is not None:
+                self.unneeded(entry, where)
             self._next += 1
             return
         stop = self._next + count_leaves(treespec)
         if any(like is not None for like in self.likes[self._next : stop]):
-            entry = entry() if lookup(type(entry)).kind is FUNCTION else entry
+            entry = self.opened(entry)
             if entry is not None:
                 self._add_children(entry, treespec, where)
+        elif entry is not None:
+            self.unneeded(entry, where)
         self._next = stop
 
-    def _add_children(self, entry: Any, treespec: Any, where: str) -> None:
+    def _add_children(self, entry: Any, treespec: Node, where: str) -> None:
         cls, _, names, specs = treespec
         flatten = binding_for(entry).flatten
         children, _, own_names = (None, None, None) if flatten is None else flatten(entry)
@@ -56,37 +71,33 @@ class Collector:
         if children is None or own_names != names or not (type(entry) is cls or issubclass(type(entry), cls)):
             given = kind_of(entry) if children is None else f"{kind_of(entry)} of {_listed(own_names)}"
             msg = (
-                f"{self.words[0]} returned {given} as {self.words[1]} {where}, which is a {cls.__qualname__} of "
-                f"{_listed(names)}; return the same structure, or None for zeros"
+                f"{self.words[0]} {self.did} {given} as {self.words[1]} {where}, which is a {cls.__qualname__} of "
+                f"{_listed(names)}; {self.do} the same structure, or None for zeros"
             )
-            raise RuleError(msg)
+            raise self.error(msg)
         for child, spec, name in zip(children, specs, names, strict=True):
             self.add(child, spec, f"{where} at {name!r}")
 
-
-def checked(entry: Any, like: Any, words: tuple[str, str], where: Any) -> Any:
-    """Return an entry, or what the function returns that was given in its place: an array like `like`, or None.
-
-    Its shape is that of `like`, and it is complex only if `like` is.
-    """
-    if lookup(type(entry)).kind is FUNCTION:
-        entry = entry()
-    if isinstance(entry, NonDifferentiable):
-        entry = entry.value
-    if entry is None:
-        return None
-    shape, due = shape_of(entry), shape_of(like)
-    if shape != due:
-        given = kind_of(entry) if shape is None else f"an array of shape {tuple(shape)}"
-        msg = (
-            f"{words[0]} returned {given} as {words[1]} {where}, which is an array of shape {tuple(due or ())}; return "
-            "one of the same shape (sum over what was broadcast), or None for zeros"
-        )
-        raise RuleError(msg)
-    if is_complex(entry) and not is_complex(like):
-        msg = f"{words[0]} returned a complex array as {words[1]} {where}, which is real; return its real part"
-        raise RuleError(msg)
-    return entry
+    def checked(self, entry: Any, like: Any, where: str) -> Any:
+        """Return an array like `like`, or None: its shape is that of `like`, and it is complex only if `like` is."""
+        entry = self.opened(entry)
+        if isinstance(entry, NonDifferentiable):
+            entry = entry.value
+        if entry is None:
+            return None
+        shape, due = shape_of(entry), shape_of(like)
+        if shape != due:
+            given = kind_of(entry) if shape is None else f"an array of shape {tuple(shape)}"
+            msg = (
+                f"{self.words[0]} {self.did} {given} as {self.words[1]} {where}, which is an array of shape "
+                f"{tuple(due or ())}; {self.do} one of the same shape (sum over what was broadcast), or None for zeros"
+            )
+            raise self.error(msg)
+        if is_complex(entry) and not is_complex(like):
+            who, what = self.words
+            msg = f"{who} {self.did} a complex array as {what} {where}, which is real; {self.do} its real part"
+            raise self.error(msg)
+        return entry
 
 
 def _listed(names: Any) -> str:

@@ -666,6 +666,13 @@ convert = Linear(
 )
 
 
+moved = Linear(
+    np.moveaxis,
+    lambda t, old, source, destination: moved(t, source=destination, destination=source),
+    lambda size, **axes: {name: axis + (axis >= 0) for name, axis in axes.items()},
+)
+
+
 def _place(x, index, shape):
     result = np.zeros(shape, x.dtype)
     result[index] = x
@@ -736,6 +743,18 @@ def take(array, indices, axis):
     places = np.arange(array.shape[axis]).reshape(-1, *behind)
     chosen = reshaped(indices, (*indices.shape, 1, *behind)) == places
     return sum(where(chosen, reshaped(array, (*array.shape[:axis], 1, *array.shape[axis:])), 0), axis=axis + 1)
+
+
+def moveaxis(x, source, destination):
+    """Move an axis to another place."""
+    return moved(x, source=source, destination=destination)
+
+
+def basis(x, count, start):
+    """Return arrays like a value along a new leading axis: number ``start + i`` has 1 at element i, and 0 elsewhere."""
+    x = lift(x)
+    rows = np.eye(count, int(np.prod(x.shape)), -start, x.dtype)
+    return Array(rows.reshape(count, *x.shape), x.device)
 
 
 def stack(values):

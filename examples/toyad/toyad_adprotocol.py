@@ -119,9 +119,33 @@ def vjp(
     def pull(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
             cotangents = [toyad.Array(np.ones((), outputs[0].dtype), outputs[0].device)]
-        return trace.backward(outputs, cotangents, roots)
+        pairs = [(y, toyad.cast(ct, y.dtype)) for y, ct in zip(outputs, cotangents, strict=True) if ct is not None]
+        return trace.backward(*zip(*pairs, strict=True), roots) if pairs else list(map(toyad.zeros, roots))
 
     return list(map(trace.lower, outputs)), aux, pull
+
+
+@hookimpl
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Let a tangent flow with each leaf."""
+    values = [toyad.lift(toyad.read(leaf) if isinstance(leaf, toyad.Parameter) else leaf) for leaf in leaves]
+    with toyad.Forward() as trace:
+        pairs = zip(values, tangents, strict=True)
+        duals = [trace.root(x, toyad.zeros(x) if t is None else toyad.cast(t, x.dtype)) for x, t in pairs]
+        read = [(leaf, dual) for leaf, dual in zip(leaves, duals, strict=True) if isinstance(leaf, toyad.Parameter)]
+        with toyad.watching(read):
+            outputs, aux = fun(duals)
+        outputs = [toyad.lift(output) for output in outputs]
+    aux = map_aux(lambda leaf: trace.lower(leaf) if isinstance(leaf, toyad.Value) else leaf, aux)
+    return list(map(trace.lower, outputs)), aux, list(map(trace.tangent, outputs))
+
+
+@hookimpl
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:  # noqa: ARG001
+    """Compute the rows at once, whatever their number: memory is no concern of toyad."""
+    return toyad.vmap(lambda *rows: fun(list(rows)))(*arrays)
 
 
 @hookimpl

@@ -1,0 +1,191 @@
+"""`jacobian`: the whole Jacobian of a function over structures, by a basis of its outputs or of its leaves."""
+
+from __future__ import annotations
+
+import math
+
+from adprotocol._dispatch.table import lookup
+from adprotocol._dispatch.wrapper import leave_out, wrap
+from adprotocol._gradients import output
+from adprotocol._gradients.call import call_of, check_argnums, check_callable
+from adprotocol._gradients.products import functions_of, run_forward, run_reverse
+from adprotocol._rules.check import is_complex, shape_of
+from adprotocol._typing import TYPE_CHECKING, Any
+from adprotocol.errors import ArgumentError, OutputError
+from adprotocol.messages import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol._dispatch.binding import Binding
+    from adprotocol._gradients.call import ArrayCall, Call
+
+
+def jacobian(  # noqa: PLR0913  (what may be chosen)
+    fun: Callable[..., Any],
+    *,
+    where: Any = None,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    mode: str | None = None,
+    chunk_size: int | None = None,
+    backend: str | None = None,
+) -> Callable[..., Any]:
+    """Return a function that computes the Jacobian of `fun` for the leaves that take a gradient.
+
+    >>> import adprotocol
+    >>> import numpy as np
+    >>> print(adprotocol.jacobian(lambda x: x**2)(np.array([1.0, 2.0])))
+    [[2. 0.]
+     [0. 4.]]
+    >>> hessian = adprotocol.jacobian(adprotocol.grad(lambda x: (x**3).sum()))
+    >>> print(hessian(np.array([1.0, 2.0])))
+    [[ 6.  0.]
+     [ 0. 12.]]
+
+    Args:
+        fun: a function that returns arrays of inexact dtype in any structure, as for
+            `vjp`.
+        where: which leaves take gradients, as for `value_and_grad`.
+        argnums: the arguments to differentiate with respect to.
+        has_aux: whether `fun` returns a pair of the value and anything else.
+        mode: ``"reverse"`` runs `fun` once and pulls back a basis of the outputs,
+            ``"forward"`` pushes a basis of the leaves forward. By default forward mode
+            serves where a single number moves, and reverse mode else. Both have the same
+            result.
+        chunk_size: how many rows of a basis are computed at once, all by default. With
+            fewer a large Jacobian takes less memory.
+        backend: the framework for NumPy arrays and Python numbers.
+
+    Returns:
+        A function of the arguments of `fun` that returns the Jacobian, with `has_aux`
+        ``(jacobian, aux)``: the structure of the value, with None for what is a
+        constant, and for each output the structure of the gradient of `grad`, with
+        the shape of the output before the shape of each leaf.
+
+    Raises:
+        OutputError: as for `vjp`; or an output is complex in reverse mode.
+        ArgumentError: `mode` or `chunk_size` is none of the above; or a leaf is complex
+            in forward mode.
+        ADProtocolError: as `value_and_grad` does.
+
+    Rows are computed by the framework's own vmap where it has one. After ``jax.jacrev``,
+    ``jax.jacfwd`` and ``torch.func.jacrev``.
+    """
+    check_callable("jacobian", fun)
+    positions = check_argnums(argnums)
+    if mode not in (None, "reverse", "forward"):
+        msg = f"jacobian was given mode={shown(mode)}; give 'reverse', 'forward' or None"
+        raise ArgumentError(msg)
+    if chunk_size is not None and (not isinstance(chunk_size, int) or isinstance(chunk_size, bool) or chunk_size < 1):
+        msg = f"jacobian was given chunk_size={shown(chunk_size)}; give a positive int, or None"
+        raise ArgumentError(msg)
+
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            call = call_of(fun, args, kwargs, positions, where, backend)
+            is_forward = mode == "forward" or (mode is None and _is_one_number(call))
+            value, aux, parts = (_forward if is_forward else _reverse)(call, chunk_size, has_aux=has_aux)
+            rows = [call.structured(part) for part in parts]
+        except BaseException as error:
+            leave_out(error)
+            raise
+        whole = value.only([row[0] if isinstance(argnums, int) else tuple(row) for row in rows])
+        return (whole, aux) if has_aux else whole
+
+    return wrap(differentiated, fun)
+
+
+def _is_one_number(call: ArrayCall | Call) -> bool:
+    """Return whether a single real number moves: then no function has fewer outputs than leaves."""
+    leaf = call.leaves[0]
+    return call.binding.jvp is not None and len(call.leaves) == 1 and _size(leaf) == 1 and not is_complex(leaf)
+
+
+def _reverse(
+    call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool
+) -> tuple[output.Value, Any, list[list[Any]]]:
+    """Return for each output the Jacobian by each leaf: a row is the pull of an element of a basis."""
+    value, aux, pull = run_reverse(call, has_aux=has_aux)
+    leaves, outputs, functions = call.leaves, value.outputs, functions_of(call.binding, "basis")
+    if any(map(is_complex, outputs)):
+        msg = (
+            "the value of the function is complex, and a Jacobian in reverse mode consists of gradients of real "
+            "numbers: take real and imaginary part, or use mode='forward' if no leaf is complex"
+        )
+        raise OutputError(msg)
+    parts = []
+    for i, y in enumerate(outputs):
+
+        def row(cotangents: list[Any], i: int = i) -> list[Any]:
+            return pull([cotangents[0] if j == i else None for j in range(len(outputs))])
+
+        shape, size = shape_of(y) or (), _size(y)
+        if size == 0:
+            rows = [functions.basis(leaf, 0, 0) for leaf in leaves]
+        else:
+            rows = _each_row(call.binding, row, [functions.basis(y, size, 0)], size, chunk_size)
+        parts.append([part.reshape((*shape, *(shape_of(x) or ()))) for part, x in zip(rows, leaves, strict=True)])
+    return value, aux, parts
+
+
+def _forward(
+    call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool
+) -> tuple[output.Value, Any, list[list[Any]]]:
+    """Return for each output the Jacobian by each leaf: a column is the push of an element of a basis of all leaves."""
+    leaves, functions = call.leaves, functions_of(call.binding, "basis", "moveaxis")
+    if any(map(is_complex, leaves)):
+        msg = (
+            "a leaf that takes a gradient is complex, and a Jacobian in forward mode consists of derivatives by real "
+            "numbers: take real and imaginary part, or use mode='reverse' if the value is real"
+        )
+        raise ArgumentError(msg)
+    known: list[Any] = []
+
+    def column(tangents: list[Any]) -> list[Any]:
+        value, aux, moved = run_forward(call, tangents, has_aux=has_aux)
+        arrays: list[Any] = []
+
+        def taken(leaf: Any) -> Any:
+            if lookup(type(leaf)).framework != call.binding.framework:
+                return leaf
+            arrays.append(leaf)
+            return output.Hole
+
+        known[:] = value, output.map_aux(taken, aux), len(moved)
+        return [*moved, *arrays]
+
+    sizes = list(map(_size, leaves))
+    total = sum(sizes)
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    if total == 0:
+        rows = [array.reshape((1, *(shape_of(array) or ()))) for array in column([None] * len(leaves))]
+    else:
+        basis = [functions.basis(leaf, total, start) for leaf, start in zip(leaves, starts, strict=True)]
+        rows = _each_row(call.binding, column, basis, total, chunk_size)
+    value, rest, count = known
+    # The auxiliary output does not depend on the direction.
+    aux = output.combine_aux(rest, [array[0] for array in rows[count:]])
+    spans = [(a, a + size, shape_of(x) or ()) for a, size, x in zip(starts, sizes, leaves, strict=True)]
+    return value, aux, [[_last(functions, moved[a:b], shape) for a, b, shape in spans] for moved in rows[:count]]
+
+
+def _each_row(
+    binding: Binding, fun: Callable[[list[Any]], list[Any]], arrays: list[Any], count: int, chunk_size: int | None
+) -> list[Any]:
+    """Return what a function makes of each row of some arrays, stacked."""
+    if binding.vmap is not None and count > 1:
+        return binding.vmap(fun, arrays, chunk_size)
+    stack = functions_of(binding, "stack").stack
+    rows = [fun([array[i] for array in arrays]) for i in range(count)]
+    return [stack(column) for column in zip(*rows, strict=True)]
+
+
+def _last(functions: Any, moved: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array with its leading axis, of the elements of a leaf, as the last axes, in the shape of the leaf."""
+    _, *rest = shape_of(moved)  # type: ignore[misc]
+    return functions.moveaxis(moved, 0, -1).reshape((*rest, *shape))
+
+
+def _size(array: Any) -> int:
+    return math.prod(shape_of(array) or ())

@@ -1,0 +1,244 @@
+"""`vjp` and `jvp`: products with the Jacobian of a function, transposed and as it is.
+
+Both see a function as one from the selected leaves of its arguments to the inexact
+arrays of its value (`output.Value`); the rest of the value is constant.
+"""
+
+from __future__ import annotations
+
+from adprotocol._dispatch.binding import wrong_result
+from adprotocol._dispatch.wrapper import leave_out
+from adprotocol._gradients import output
+from adprotocol._gradients.call import ArrayCall, Call, array_binding, call_of, check_callable, reverse
+from adprotocol._typing import TYPE_CHECKING, Any
+from adprotocol.errors import ArgumentError, PluginError
+from adprotocol.messages import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol._dispatch.binding import Binding
+    from adprotocol._gradients.call import Function
+
+
+def vjp(
+    fun: Callable[..., Any], *primals: Any, where: Any = None, has_aux: bool = False, backend: str | None = None
+) -> Any:
+    """Return the value of `fun` and a function that pulls a cotangent of it back to the leaves of `primals`.
+
+    >>> import adprotocol
+    >>> def fun(model, x):
+    ...     return {"product": model["w"] * x, "order": model["order"]}
+    >>> value, pull = adprotocol.vjp(fun, {"w": 2.0, "order": 3}, 5.0)
+    >>> print(float(value["product"]), value["order"])
+    10.0 3
+    >>> model, x = pull({"product": 1.0, "order": None})
+    >>> print(float(model["w"]), model["order"], float(x))
+    5.0 None 2.0
+
+    `fun` runs once. The function returned may be called any number of times, later and
+    in another thread too. Value and gradients can be differentiated again, by the
+    cotangent as well.
+
+    Args:
+        fun: a function of the primals. It returns arrays of inexact dtype in any
+            structure that `trainable` takes; everything else in it is a constant.
+        *primals: the arguments, structures with inexact arrays of any shapes.
+        where: which leaves take gradients, as for `value_and_grad`; with several
+            primals a mask is a tuple of masks.
+        has_aux: whether `fun` returns a pair of the value and anything else.
+        backend: the framework for NumPy arrays and Python numbers.
+
+    Returns:
+        ``(value, pull)``, with `has_aux` ``(value, pull, aux)``. ``pull(cotangent)`` takes
+        the structure of the value with arrays of the same shapes (other dtypes are
+        converted, a Python number serves for shape ``()``), and None for zeros and for
+        what is a constant. It returns a tuple with a gradient for each primal, in the
+        structure of ``trainable(primal, where)``: zeros for a leaf without influence.
+
+    Raises:
+        OutputError: the value has no array that can carry a derivative, or with
+            `has_aux` the result is not a pair.
+        NothingTrainableError: no primal has a leaf that takes a gradient.
+        ArgumentError: `fun` cannot be called, there are no primals, or a cotangent has
+            another structure or shape, or is complex for an output that is real.
+        UndecidableError: a second pull through a function compiled by ``torch.compile``.
+        ADProtocolError: as `value_and_grad` does.
+
+    Of a scalar ``pull(1.0)`` is the gradient of `grad`: complex leaves and cotangents
+    follow the framework's convention. After ``jax.vjp`` and ``equinox.filter_vjp``.
+    """
+    check_callable("vjp", fun)
+    if not primals:
+        msg = "vjp was given no primals; pass the arguments of the function after it: vjp(fun, x)"
+        raise ArgumentError(msg)
+    try:
+        call = call_of(fun, primals, {}, tuple(range(len(primals))), where, backend, each=False)
+        value, aux, pull = run_reverse(call, has_aux=has_aux)
+    except BaseException as error:
+        leave_out(error)
+        raise
+
+    def pull_back(cotangent: Any) -> tuple[Any, ...]:
+        try:
+            return tuple(call.structured(pull(value.entries(cotangent))))
+        except BaseException as error:
+            leave_out(error)
+            raise
+
+    return (value.whole(), pull_back, aux) if has_aux else (value.whole(), pull_back)
+
+
+def jvp(
+    fun: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    has_aux: bool = False,
+    backend: str | None = None,
+) -> Any:
+    """Return the value of `fun` and its derivative in the direction of `tangents`.
+
+    >>> import adprotocol
+    >>> value, tangent = adprotocol.jvp(lambda x, y: x * y, (2.0, 3.0), (1.0, None))
+    >>> print(float(value), float(tangent))
+    6.0 3.0
+
+    Forward mode of the framework; where it, or one of its operations, has none, the
+    transpose of what `vjp` returns. A Hessian-vector product is
+    ``jvp(grad(loss), (x,), (v,))``.
+
+    Args:
+        fun: a function of the primals, as for `vjp`.
+        primals: a tuple or list of the arguments.
+        tangents: one for each primal, in its structure (of a torch module a dict from
+            qualified name to tensor), with arrays of the same shapes. A leaf whose tangent
+            is None does not move and is a constant in the call, whatever flags and
+            declarations say.
+        has_aux: whether `fun` returns a pair of the value and anything else.
+        backend: the framework for NumPy arrays and Python numbers.
+
+    Returns:
+        ``(value, tangent)``, with `has_aux` ``(value, tangent, aux)``. The tangent has the
+        structure of the value: zeros for an output that does not move, and None for what
+        is a constant.
+
+    Raises:
+        OutputError: as for `vjp`.
+        ArgumentError: `fun` cannot be called, primals and tangents are not two sequences
+            of one length, nothing moves, or a tangent has another structure or shape, is
+            complex for a real leaf, or stands where there is no derivative.
+        ADProtocolError: as `value_and_grad` does.
+
+    After ``jax.jvp`` and ``equinox.filter_jvp``.
+    """
+    check_callable("jvp", fun)
+    try:
+        call, moving = _moving_call(fun, primals, tangents, backend)
+        value, aux, moved = run_forward(call, moving, has_aux=has_aux)
+    except BaseException as error:
+        leave_out(error)
+        raise
+    tangent = value.only(moved)
+    return (value.whole(), tangent, aux) if has_aux else (value.whole(), tangent)
+
+
+def _moving_call(
+    fun: Callable[..., Any], primals: Any, tangents: Any, backend: str | None
+) -> tuple[ArrayCall | Call, list[Any]]:
+    """Return the call whose leaves are those that move, and their tangents."""
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        msg = (
+            f"jvp was given {kind_of(primals)} as primals and {kind_of(tangents)} as tangents; give a tuple of "
+            "arguments, and a tuple with a tangent for each"
+        )
+        raise ArgumentError(msg)
+    if len(primals) != len(tangents):
+        msg = f"jvp was given {len(primals)} primals and {len(tangents)} tangents; give one for each, None for zeros"
+        raise ArgumentError(msg)
+    binding = array_binding(fun, primals[0]) if len(primals) == 1 and backend is None else None
+    if binding is not None and tangents[0] is not None:
+        moving = output.given_entries(tangents[0], None, primals, (True,), ("jvp", "tangent of", "argument 0"))
+        return ArrayCall(fun, primals[0], binding), moving
+    moving = []
+    call = Call(fun, tuple(primals), {}, tuple(range(len(primals))), backend)
+    for (position, structure), tangent in zip(call.structures.items(), tangents, strict=True):
+        able = [flag is not None for flag in structure.capable([True] * len(structure.leaves))]
+        words = ("jvp", "tangent of", f"argument {position}")
+        entries = iter(output.given_entries(tangent, structure.shown, structure.leaves, able, words))
+        given = [next(entries) if flag else None for flag in able]
+        structure.mask = [entry is not None for entry in given]
+        moving += [entry for entry in given if entry is not None]
+    if not moving:
+        msg = "jvp was given no tangent but None, so that nothing moves; give the tangent of one leaf at least"
+        raise ArgumentError(msg)
+    call.selected()
+    return call, moving
+
+
+def run_reverse(
+    call: ArrayCall | Call, *, has_aux: bool
+) -> tuple[output.Value, Any, Callable[[list[Any] | None], list[Any]]]:
+    """Return value and auxiliary output, and the function that pulls cotangents of the outputs back to the leaves."""
+    function, kept = _function(call, has_aux=has_aux)
+    try:
+        outputs, beside, pull = reverse(call, function, once=False)
+    finally:
+        call.restore()
+    return kept[-1], kept[-1].take(outputs, beside), pull
+
+
+def run_forward(call: ArrayCall | Call, tangents: list[Any], *, has_aux: bool) -> tuple[output.Value, Any, list[Any]]:
+    """Return value and auxiliary output, and the tangents of the outputs."""
+    function, kept = _function(call, has_aux=has_aux)
+    binding = call.binding
+    try:
+        if binding.jvp is None:
+            zeros_like = functions_of(binding, "zeros_like").zeros_like
+            returned = jvp_by_vjp(binding.vjp, function, call.leaves, tangents, zeros_like)
+        else:
+            returned = binding.jvp(function, call.leaves, tangents)
+    finally:
+        call.restore()
+    outputs, beside, moved = returned if isinstance(returned, tuple) and len(returned) == 3 else (None, None, None)  # noqa: PLR2004
+    value = kept[-1] if kept else None
+    if value is None or not isinstance(outputs, list) or not isinstance(moved, list) or len(moved) != len(outputs):
+        due = "a list of outputs, auxiliary output, and a list of the tangents of the outputs"
+        raise wrong_result(binding.framework, "jvp", returned, due)
+    return value, value.take(outputs, beside), moved
+
+
+def _function(call: ArrayCall | Call, *, has_aux: bool) -> tuple[Function, list[output.Value]]:
+    """Return the function of leaves that a plugin gets, and the list in which it leaves the value of each run."""
+    kept: list[output.Value] = []
+
+    def function(tracked: list[Any]) -> tuple[list[Any], Any]:
+        result, aux = output.split(call.run(tracked), has_aux=has_aux)
+        value = output.Value(result, call.binding)
+        kept.append(value)
+        return value.outputs, value.beside(aux)
+
+    return function, kept
+
+
+def jvp_by_vjp(
+    vjp: Any, function: Function, leaves: list[Any], tangents: list[Any], zeros_like: Callable[[Any], Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Do what the hook `jvp` does by the hook `vjp`: pulling cotangents back is linear, and its transpose pushes."""
+    outputs, aux, pull = vjp(function, leaves, False)  # noqa: FBT003  (hooks are called by position)
+    zeros = list(map(zeros_like, outputs))
+    _, _, push = vjp(lambda cotangents: (pull(cotangents), None), zeros, False)  # noqa: FBT003
+    return outputs, aux, push(tangents)
+
+
+def functions_of(binding: Binding, *names: str) -> Any:
+    """Return what the hook `array_functions` does, with the functions of these names."""
+    functions = None if binding.array_functions is None else binding.array_functions()
+    lacking = [name for name in names if not hasattr(functions, name)]
+    if lacking:
+        msg = (
+            f"the plugin {binding.framework!r} has no function {lacking[0]} in its hook array_functions, which forward "
+            "mode and Jacobians need; upgrade the plugin, or use the framework's own functions"
+        )
+        raise PluginError(msg)
+    return functions

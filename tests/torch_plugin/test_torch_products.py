@@ -1,0 +1,188 @@
+"""Products with a Jacobian on PyTorch: modules, checkpoints, levels of torch.func, compiled functions, threads."""
+
+import threading
+
+import pytest
+import torch
+from ad_backends import close
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+from adprotocol import grad, jacobian, jvp, vjp, within_gradient
+from adprotocol.errors import UndecidableError
+
+X = torch.tensor([1.0, 2.0])
+ONES = torch.ones(2)
+
+
+def cube(x):
+    return x**3
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 1))
+
+
+def call(module, x):
+    return module(x)
+
+
+def test_a_module_has_a_dict_by_name_and_is_as_before():
+    module = torch.nn.Linear(2, 3)
+    _, pull = vjp(call, module, X)
+    by_module, by_x = pull(torch.ones(3))
+    assert close(by_module["bias"], [1.0, 1.0, 1.0])
+    assert close(by_module["weight"], [[1.0, 2.0]] * 3)
+    assert close(by_x, module.weight.detach().sum(0))
+    assert all(p.requires_grad and p.grad is None for p in module.parameters())
+
+
+def test_a_tangent_of_a_module_moves_what_it_names_and_the_rest_is_constant():
+    module, seen = network(), []
+
+    def noting(module, x):
+        seen.append({name: within_gradient(p) for name, p in module.named_parameters()})
+        return module(x)
+
+    tangents = dict.fromkeys(dict(module.named_parameters())) | {"2.bias": torch.tensor([2.0])}
+    value, tangent = jvp(noting, (module, X), (tangents, None))
+    assert close(tangent, [2.0])
+    assert [name for name, moves in seen[0].items() if moves] == ["2.bias"]
+    assert not tangent.requires_grad
+    assert not value.requires_grad
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_jacobian_and_hessian_of_a_module(mode):
+    module = torch.nn.Linear(2, 3)
+    whole = jacobian(call, mode=mode)(module, X)
+    assert close(whole["bias"], torch.eye(3))
+    assert whole["weight"].shape == (3, 3, 2)
+    one = torch.nn.Linear(2, 1)
+    hessian = jacobian(grad(lambda m: (m(X) ** 2).sum()), mode=mode)(one)
+    assert close(hessian["weight"]["weight"][0, :, 0], 2 * torch.outer(X, X))
+    assert close(hessian["bias"]["weight"], 2 * X.reshape(1, 1, 2))
+
+
+def test_a_later_pull_through_a_checkpoint_sees_the_module_as_the_call_did():
+    module, x = network(), torch.ones(3, 2)
+
+    def checkpointed(module, x):
+        return checkpoint(module, x, use_reentrant=False)
+
+    value, pull = vjp(checkpointed, module, x, where="0.*")
+    _, plain = vjp(call, module, x, where="0.*")
+    assert all(isinstance(p, torch.nn.Parameter) and p.requires_grad for p in module.parameters())
+    found, want = [], plain(torch.ones_like(value))[0]
+    thread = threading.Thread(target=lambda: found.append(pull(torch.ones_like(value))[0]))
+    thread.start()
+    thread.join()
+    found.append(pull(torch.ones_like(value))[0])
+    for gradient in found:
+        assert close(gradient["0.weight"], want["0.weight"])
+        assert gradient["2.weight"] is None
+
+
+def test_an_inner_gradient_in_a_later_pull_is_differentiated_again():
+    # The backward function differentiates by the parameter that the call differentiates: an outer derivative of the
+    # pull has to see through it, as while the call was under way.
+    parameter = torch.nn.Parameter(torch.tensor(3.0))
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w):
+            ctx.save_for_backward(w)
+            return w.detach() ** 2
+
+        @staticmethod
+        def backward(ctx, cotangent):
+            (w,) = ctx.saved_tensors
+            return cotangent * grad(lambda w: w**2)(w)
+
+    def outer(w):
+        _, pull = vjp(Square.apply, w)
+        return pull(1.0)[0]
+
+    assert close(grad(outer)(parameter), 2.0)
+
+
+def test_inside_and_around_the_transformations_of_torch():
+    rows = torch.randn(4, 2)
+    assert close(torch.vmap(lambda x: vjp(cube, x)[1](ONES)[0])(rows), 3 * rows**2)
+    assert close(torch.vmap(lambda x: jvp(cube, (x,), (ONES,))[1])(rows), 3 * rows**2)
+    _, pull = vjp(cube, X)
+    assert close(torch.vmap(lambda ct: pull(ct)[0])(torch.eye(2)), torch.diag(3 * X**2))
+    assert close(torch.func.grad(lambda ct: (pull(ct)[0] ** 2).sum())(ONES), 18 * X**4)
+    assert close(torch.func.jvp(lambda ct: pull(ct)[0], (ONES,), (ONES,))[1], 3 * X**2)
+    tracked = X.clone().requires_grad_()
+    (gradient,) = vjp(cube, tracked)[1](ONES)
+    assert close(torch.autograd.grad(gradient.sum(), tracked)[0], 6 * X)
+    cotangent = ONES.clone().requires_grad_()
+    assert close(torch.autograd.grad(pull(cotangent)[0].sum(), cotangent)[0], 3 * X**2)
+
+
+def test_a_dual_level_of_the_user():
+    with forward_ad.dual_level():
+        (gradient,) = vjp(cube, forward_ad.make_dual(X, ONES))[1](ONES)
+        assert close(forward_ad.unpack_dual(gradient).tangent, 6 * X)
+    _, pull = vjp(cube, X)
+    with forward_ad.dual_level():
+        (gradient,) = pull(forward_ad.make_dual(ONES, torch.tensor([1.0, 10.0])))
+        assert close(forward_ad.unpack_dual(gradient).tangent, 3 * X**2 * torch.tensor([1.0, 10.0]))
+
+
+def test_a_compiled_function_is_pulled_once():
+    torch._dynamo.reset()
+    _, pull = vjp(torch.compile(lambda x: x.sin() * x, backend="aot_eager"), X)
+    assert close(pull(ONES)[0], X.cos() * X + X.sin())
+    with pytest.raises(UndecidableError, match=r"torch\.compile"):
+        pull(ONES)
+
+
+@pytest.mark.parametrize(
+    ("product", "want"),
+    [
+        (lambda x: vjp(cube, x)[1](torch.ones_like(x))[0], 3 * X**2),
+        (lambda x: jvp(cube, (x,), (torch.ones_like(x),))[1], 3 * X**2),
+        (jacobian(cube), torch.diag(3 * X**2)),
+    ],
+    ids=["vjp", "jvp", "jacobian"],
+)
+def test_in_a_compiled_graph(product, want):
+    torch._dynamo.reset()
+    assert close(torch.compile(product, backend="eager", fullgraph=True)(X), want)
+
+
+def test_an_operation_without_forward_mode_is_transposed():
+    torch.manual_seed(0)
+    image, grid = torch.rand(1, 1, 4, 4), torch.rand(1, 2, 2, 2) * 2 - 1
+
+    def sampled(x):
+        return torch.nn.functional.grid_sample(x**2, grid, align_corners=False)
+
+    with pytest.raises(NotImplementedError):
+        torch.func.jvp(sampled, (image,), (image,))
+    want = torch.autograd.functional.jvp(sampled, image, torch.ones_like(image))[1]
+    assert close(jvp(sampled, (image,), (torch.ones_like(image),))[1], want)
+
+
+def test_sparse_gradients_are_pulled_and_have_no_jacobian():
+    embedding, places = torch.nn.Embedding(5, 2, sparse=True), torch.tensor([1, 2])
+    _, pull = vjp(lambda e: e(places) * 1.0, embedding)
+    assert close(pull(torch.ones(2, 2))[0]["weight"].to_dense().sum(1), [0.0, 2.0, 2.0, 0.0, 0.0])
+    for fun in (lambda e: e(places), lambda e: e(places).sum().reshape(1)):
+        with pytest.raises(UndecidableError, match="sparse"):
+            jacobian(fun)(embedding)
+
+
+def test_dropout_is_the_same_for_all_leaves_and_rows():
+    p = {"a": torch.ones(8), "b": torch.ones(8)}
+    whole = jacobian(lambda p: torch.nn.functional.dropout(p["a"] + p["b"], 0.5), mode="forward")(p)
+    assert torch.equal(whole["a"], whole["b"])
+
+
+def test_a_jacobian_lies_in_memory_of_its_own():
+    whole = jacobian(lambda x: torch.stack([x.sum(), torch.ones(())]))(X)
+    whole += 1.0
+    assert close(whole, [[2.0, 2.0], [1.0, 1.0]])
