@@ -242,9 +242,9 @@ BAD = {
         lambda self, operands, pred: operands,
         r"takes \(operands, pred\); .* takes \(pred, true_fun, false_fun, operands\), as",
     ),
-    "value_and_grad": (
+    "vjp": (
         lambda self, fun, *leaves: None,
-        r"takes \(fun, \*leaves\); .* takes \(fun, leaves\), as",
+        r"takes \(fun, \*leaves\); .* takes \(fun, leaves, once\), as",
     ),
     "function_types": (returning((1,)), r"function_types returned 1, which is not a class"),
     "label_protocol": (returning(None), r"the hook label_protocol raises TypeError"),
