@@ -48,7 +48,7 @@ class Divergence:
             decides. ``("cond/*", "!cond/vmap*")`` names all of `cond` but these.
         outcome: how they fail, for a user too: ``"error"``, or ``"wrong"`` for another answer and no error.
         errors: of an error, the name of its class or words of its message, one for each that may come. Another
-            error is no expected failure; without `errors` any is, but one that the harness raises.
+            error is not an expected failure; without `errors` any is, but one that the harness raises.
 
     """
 

@@ -87,7 +87,7 @@ class NothingTrainableError(SelectionError):
 
 
 class ArgumentError(ADProtocolError, TypeError, ValueError):
-    """`value_and_grad` was given no function, or impossible `argnums`; `prevent_gradient` a message that is no text."""
+    """`value_and_grad` got no function, or impossible `argnums`; `prevent_gradient` a message that is not text."""
 
 
 class OutputError(ADProtocolError, TypeError):

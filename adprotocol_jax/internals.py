@@ -212,7 +212,7 @@ def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
 
 
 def literal(tracer: Any) -> Any:
-    """Return the number behind a staged tracer of a literal, else None."""
+    """Return the number of a staged tracer of a literal, else None."""
     atom = tracer if isinstance(tracer, Literal) else getattr(tracer, "val", None)
     return atom.val if isinstance(atom, Literal) else None
 

@@ -73,7 +73,7 @@ def _known_constant(value: Any, trace: Any) -> Any:
 
 
 def as_constant(value: Any) -> Any:
-    """Return a tracer as a constant at every level; a concrete value, or one that is no array, stays as it is.
+    """Return a tracer as a constant at every level; a concrete value, or one that is not an array, stays as it is.
 
     In one trace it is the same object each time, so that who flattens a label twice gets equal leaves.
     """

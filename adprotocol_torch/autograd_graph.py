@@ -25,7 +25,7 @@ _left = _EVERY
 
 
 class Graph:
-    """The nodes behind some tensors, and the leaves at which they end."""
+    """The nodes from which some tensors were computed, and the leaves at which they end."""
 
     __slots__ = ("leaves", "nodes")
 
@@ -34,7 +34,7 @@ class Graph:
         self.leaves: list[torch.Tensor] = []
 
     def walk(self, tensors: Iterable[torch.Tensor], ends: Container[Any] = ()) -> None:
-        """Add the graph of some tensors, without what lies behind the nodes in `ends`."""
+        """Add the graph of some tensors, up to the nodes in `ends`."""
         nodes, leaves = self.nodes, self.leaves
         waiting: list[tuple[Any, int]] = []
         for tensor in tensors:

@@ -36,7 +36,7 @@ class Call:
         self.tensors = tensors
         self.owners = owners_of(tensors)
         self.is_differentiable = is_differentiable
-        # Whether something tracked is no leaf.
+        # Whether something tracked is not a leaf.
         self.has_history = False
         # An entry for each time that this call is under way: now, and while a checkpoint or a pull needs it again, in
         # any thread. The leaves refer to it: while it is empty, nothing needs their gradient.
@@ -126,7 +126,7 @@ class Call:
         """Walk the graph of tracked outputs, refuse what the engine gets wrong, and find what else is to be known.
 
         That is whether outputs and results must be differentiable `again`, for a derivative outside of this call, and
-        whether a compiled function is behind them.
+        whether a compiled function made them.
         """
         graph = autograd_graph.Graph()
         if outputs:

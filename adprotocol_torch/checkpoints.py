@@ -98,7 +98,7 @@ def _forward(ctx: Any, *args: Any) -> Any:
 
 
 def refuse_reentrant(graph: Graph) -> None:
-    """Refuse a result behind a reentrant checkpoint.
+    """Refuse a result of a reentrant checkpoint.
 
     Its node has edges to its arguments, not to what it closes over. So the engine, asked for the gradients of a module
     in it, finds none, where ``backward()`` accumulates them.

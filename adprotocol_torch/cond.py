@@ -49,7 +49,7 @@ def _run_traced(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
 @trace_instead(_run_traced)
 @internals.skip
 def _run(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Return ``fun(*operands)``, which is no constant beside operands that the tape tracks."""
+    """Return ``fun(*operands)``, which is not a constant beside operands that the tape tracks."""
     result = fun(*operands)
     if type(result) is torch.Tensor and result.requires_grad:
         return result

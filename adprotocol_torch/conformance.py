@@ -156,7 +156,7 @@ class TorchHarness(Harness):
             fun(*(mode.from_tensor(array) for array in arrays))
 
     def variable(self, value: Any) -> Any:
-        """Return a leaf of the graph that is no parameter."""
+        """Return a leaf of the graph that is not a parameter."""
         return self.array(value).requires_grad_()
 
     def backward(self, value: Any, cotangent: Any) -> None:

@@ -204,7 +204,7 @@ def selects() -> bool:
 
 @_answered
 def select_if_differentiated(results: list[torch.Tensor]) -> None:
-    """Trace anew, with selects, if a branch of the staged cond with these results takes a gradient.
+    """Trace again, with selects, if a branch of the staged cond with these results takes a gradient.
 
     The gradient would be zero: torch.cond runs its branches without autograd. So does
     a cond that is differentiated, where PyTorch has no whole derivative of torch.cond.

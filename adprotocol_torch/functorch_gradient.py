@@ -115,7 +115,7 @@ def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tupl
 
 
 class _Function:
-    """A function for torch.func, which is given neither what is no tensor nor what stands for parameters."""
+    """A function for torch.func, which is given neither what is not a tensor nor what stands for parameters."""
 
     def __init__(self, fun: Function, tensors: list[torch.Tensor], *, is_forward: bool = False) -> None:
         self.fun = fun
@@ -134,7 +134,7 @@ class _Function:
         self.tensors = self.leaves = [calls.substitute(tensor) for tensor in tensors]
         self.owners = owners_of(self.tensors)
         if self.owners:
-            # A flag of a parameter is no outer derivative here either.
+            # A flag of a parameter is not an outer derivative here either.
             self.leaves = [
                 tensor.detach()
                 if owner is tensor and tensor.is_leaf and not calls.is_differentiated(tensor)

@@ -338,7 +338,7 @@ def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], 
 
 
 def fake_tensors() -> Any:
-    """Return a mode for the tensors without memory with which PyTorch's compilers trace; it is no public class."""
+    """Return a mode for the tensors without memory with which PyTorch's compilers trace (not a public class)."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode()

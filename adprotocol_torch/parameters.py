@@ -48,7 +48,7 @@ class Calls:
     def __init__(self) -> None:
         # By id, what stands for a parameter now: of the parameter, of what was given for it, and of what stands for it.
         self.current: _Substitutes = _Substitutes()
-        # What the calls under way have changed, as functions that change it anew and return how to undo that.
+        # What the calls under way have changed, as functions that change it again and return how to undo that.
         self.changes: list[Change] = []
 
     def change(self, change: Change) -> Callable[[], None]:

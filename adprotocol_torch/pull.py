@@ -119,7 +119,7 @@ def _separated(gradients: list[torch.Tensor], given: Sequence[torch.Tensor]) -> 
 
 
 def without_derivative(results: Sequence[torch.Tensor], sources: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return results of which PyTorch has no derivative by the sources behind them, which they refuse."""
+    """Return results of which PyTorch has no derivative by their sources, which they refuse."""
     return list(_Last.apply(sources, *results, *sources))  # type: ignore[no-untyped-call]
 
 
@@ -128,14 +128,14 @@ class _Last(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, sources: list[torch.Tensor], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the results among the tensors, connected to the sources behind them as PyTorch would connect them."""
+        """Return the results among the tensors, connected to their sources as PyTorch would connect them."""
         ctx.count = len(tensors)
         ctx.set_materialize_grads(False)
         return tuple([result.detach() for result in tensors[: len(tensors) - len(sources)]])
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        """Refuse a derivative that is not zero, as it is behind a sign or a comparison."""
+        """Refuse a derivative that is not zero, as it is after a sign or a comparison."""
         if any(cotangent is not None and bool((cotangent != 0).any()) for cotangent in cotangents):
             raise refused_second()
         return (None,) * (1 + ctx.count)

@@ -89,7 +89,7 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
 
 def _attributes(owner: torch.nn.Module) -> list[tuple[str, Any]]:
     """Return the attributes of a module besides its tables, without what needs no look."""
-    # A recurrent module makes its list of weights anew, and hooks of state dicts compute nothing.
+    # A recurrent module rebuilds its list of weights, and hooks of state dicts compute nothing.
     return [
         (name, value)
         for name, value in vars(owner).items()

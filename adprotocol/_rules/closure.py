@@ -36,7 +36,7 @@ def hold_tracked(functions: Iterable[Any]) -> bool:
 
 
 def hidden_error(name: str) -> RuleError:
-    """Return the error for a function that uses a differentiated value that is no argument of it."""
+    """Return the error for a function that uses a differentiated value that is not an argument of it."""
     return RuleError(
         f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no argument of "
         "it, so that this derivative would be lost; pass the value as a positional argument"

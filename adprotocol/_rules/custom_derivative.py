@@ -226,7 +226,7 @@ class CustomDerivative(Wrapper):
         return True
 
     def _refuse_held(self, leaves: Sequence[Any]) -> None:
-        """Raise `RuleError` where an argument that is no structure holds a value that is differentiated."""
+        """Raise `RuleError` where an argument that is not a structure holds a value that is differentiated."""
         for leaf in leaves:
             kind = lookup(type(leaf)).kind
             if kind is FUNCTION:

@@ -167,7 +167,7 @@ class Arguments(Outline):
 
 
 def _zero(leaf: Any) -> Any:
-    """Return the tangent of a leaf that is no array of the framework: None, if it never has one."""
+    """Return the tangent of a leaf that is not an array of the framework: None, if it never has one."""
     if type(leaf) is float or type(leaf) is complex:
         return type(leaf)()
     dtype = getattr(leaf, "dtype", None)

@@ -60,7 +60,7 @@ class DerivativeRule:
         has_vjp: whether there is a rule for reverse mode.
         has_jvp: whether there is a rule for forward mode.
         once: why the rule is differentiated once only, as the text of the error that a second derivative raises; empty
-            if it is not so. (Its own transpose, by which one rule is derived from the other, is no second derivative.)
+            if it is not so. (Its own transpose, by which one rule is derived from the other, is not a second one.)
         linear: the choices of inputs for which `adprotocol.extend.Derivative` has found the rule to be linear; None for
             a rule for reverse mode alone.
         reads: for each of `arrays` whether `vjp` and `jvp` read its value. If not, it need not be kept for a later
@@ -96,7 +96,7 @@ class DerivativeRule:
         return [array for rule in self._function.rules for array in closed_over(rule.given)]
 
     def hidden_error(self) -> RuleError:
-        """Return the error for a function that uses a differentiated value which is no argument of it."""
+        """Return the error for a function that uses a differentiated value which is not an argument of it."""
         return hidden_error(self.name)
 
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:

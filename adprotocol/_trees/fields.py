@@ -35,7 +35,7 @@ def is_enum(cls: type) -> bool:
 
 
 def holds_attributes_alone(cls: type) -> bool:
-    """Return whether an instance is its attributes and no more: it is no dict or error too, and no field is a property.
+    """Return whether an instance is its attributes and no more: it is not a dict or error, and no field is a property.
 
     A property keeps the value of its field in a second attribute.
     """

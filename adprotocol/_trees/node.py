@@ -39,7 +39,7 @@ _BY_LIBRARY: dict[type, bool] = {}
 STRUCTURES: dict[type, Functions] = {}
 
 
-# Keys, strings alone, with the same in order. Sorting them takes three times as long.
+# Cache: dict keys (all strings) -> the same keys sorted. Sorting them takes three times as long.
 _IN_ORDER: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 _KEPT = 1_000
 

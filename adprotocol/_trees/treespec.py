@@ -41,7 +41,7 @@ def build(treespec: Treespec, leaves: Iterator[Any], show: Callable[[View, Any],
     cls, metadata, _, children = treespec
     built = []
     for child in children:
-        built.append(next(leaves) if child is None else build(child, leaves, show))  # noqa: PERF401  (a frame less a level)
+        built.append(next(leaves) if child is None else build(child, leaves, show))  # noqa: PERF401  (one frame less per level)
     if cls is Viewed:
         return built[0] if show is None else show(metadata, built[0])
     unflatten = lookup(cls).unflatten
@@ -112,7 +112,7 @@ def treespecs_equal(one: Treespec, other: Treespec) -> bool:
 
 
 def same_node(one: Node, other: Node) -> bool:
-    """Return whether two outermost nodes are alike; the order of the keys of a dict is no part of its structure."""
+    """Return whether two outermost nodes are alike; the order of the keys of a dict is not part of its structure."""
     cls, metadata, names, _ = one
     cls_beside, metadata_beside, names_beside, _ = other
     # Before 2.13 Dynamo of PyTorch does not trace `!=` of tuples.

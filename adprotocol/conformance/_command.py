@@ -73,7 +73,7 @@ def _main(argv: list[str]) -> int:
                 for name, file in files.items()
             }
             return _report(arguments, backend, writers)
-    except BrokenPipeError:  # the reader has gone, which is no error
+    except BrokenPipeError:  # the reader has gone, which is not an error
         raise
     except (UsageError, OSError) as error:
         parser.error(str(error))

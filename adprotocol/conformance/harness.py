@@ -56,7 +56,7 @@ class Harness:
             not differentiate at all. A nesting that the system itself refuses or gets wrong, such as "grad of jit",
             may be named too: no scenario whose nesting contains it applies. What the system refuses need not be
             named, as it is tried where a scenario fails, but may be, to give the reason.
-        folder: the path of a folder that the processes of a run share and that is removed behind it, for what a
+        folder: the path of a folder that the processes of a run share and that is removed after it, for what a
             compiler keeps on disk; None where the suite runs in the caller's process.
     """
 

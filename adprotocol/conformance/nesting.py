@@ -151,6 +151,6 @@ def _expected(transform: str, table: Table) -> Table:
 
 
 def value_before(nesting: str) -> str | None:
-    """Return the nesting whose value an outermost derivative computes too; None if the outermost is no derivative."""
+    """Return the nesting whose value an outermost derivative computes too; None if the outermost is none."""
     outer, _, inner = nesting.partition(" of ")
     return inner if outer in DERIVATIVES else None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from adprotocol._dispatch.registry import Plugin
 
-# The one backend that is no plugin: what the core itself answers for.
+# The one backend that is not a plugin: what the core itself answers for.
 NUMPY = "numpy"
 _CLASS = "adprotocol.conformance.Harness"
 
@@ -84,7 +84,7 @@ def need(module: str, what: str) -> None:
 
 @contextlib.contextmanager
 def _broken(what: str) -> Iterator[None]:
-    """Raise `BrokenBackend` in the place of an error of somebody else's code, whose output is no part of a report."""
+    """Raise `BrokenBackend` in the place of an error of somebody else's code, whose output is not part of a report."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield

@@ -1,6 +1,6 @@
 """The checks of a harness: does each capability do what `Harness` documents, by the AD system alone?
 
-A scenario that fails behind these points at the plugin.
+A scenario that fails after these points at the plugin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOOSEST = 0.01
 # Capabilities whose results nothing differentiates any more. A gradient is none: that of a tape may be again.
 UNTRACKED = ("array", "jvp", "jit", "compile", "checkpoint", "no_grad", "stop_gradient")
-# Capabilities whose results a harness may have turned into something that is no array of the system.
+# Capabilities whose results a harness may have turned into something that is not an array of the system.
 MADE = ("grad", "parameter_grad", "evaluate")
 SQUARE = [[1.0, 2.0], [3.0, 4.0]]
 KINDS = {"f": "floating-point", "i": "integer", "u": "integer", "b": "boolean"}

@@ -1,4 +1,4 @@
-"""The plugin of pytest's behind the command: workers send results, and the process that waits for them keeps these.
+"""The pytest plugin of the command: workers send results, and the process that waits for them keeps these.
 
 pytest ends a worker that hangs, and pytest-xdist replaces one that ends; the scenario is named either way.
 """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CHECKS = ("attributes", "divergences", *REQUIRED, *CAPABILITIES, *TRIED)
 # How many frames of a failure are shown.
 FRAMES = 20
-# What is tried again behind each case.
+# What is tried again after each case.
 _CANARIES = ("array", "grad", "jvp")
 
 
@@ -301,7 +301,7 @@ def isolated() -> Iterator[None]:
 
 
 def _release(error: BaseException | None) -> None:
-    """Clear the frames of an exception and of those behind it.
+    """Clear the frames of an exception and of those that it is chained to.
 
     A context that a framework entered in a generator, as a checkpoint of PyTorch before 2.13 does, would stay entered
     as long as the frames are held, and every later call would run in it: what the system itself does is tried next.

@@ -64,7 +64,7 @@ def run(
     >>> conformance.run("numpy", keywords=["within_gradient/vmap"]).ok
     True
 
-    It stops behind a scenario that leaves the framework broken. The command survives scenarios that hang or end the
+    It stops after a scenario that leaves the framework broken. The command survives scenarios that hang or end the
     process, too.
 
     Args:
