@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import scenario
-from adprotocol.conformance.scenarios.arrays import dtypes_of_numpy
+from adprotocol.conformance.scenarios.arrays import dtypes_of_numpy, first_element
 from adprotocol.conformance.scenarios.rules import hosted, ruled, square
 
 if TYPE_CHECKING:
@@ -17,19 +17,17 @@ if TYPE_CHECKING:
 _PRECISION = "NumPy: scalars and promotion: https://numpy.org/neps/nep-0050-scalar-promotion.html"
 
 
-def _first(x: Any) -> Any:
-    return x[0] if len(x.shape) else x
-
-
 def _of_a_gradient(h: Checked, x: Any) -> Iterable[Any]:
-    run = adprotocol.value_and_grad(lambda x: (_first(x * x), [_first(x), x, x * x]), has_aux=True, backend=h.name)
+    run = adprotocol.value_and_grad(
+        lambda x: (first_element(x * x), [first_element(x), x, x * x]), has_aux=True, backend=h.name
+    )
     (value, aux), gradient = run(x)
     return value, gradient, *aux
 
 
 def _of_a_rule(h: Checked, x: Any) -> Iterable[Any]:
     f = ruled(h, square, lambda ct, _, x: (2.0 * ct * x,))
-    return (f(x), h.grad(lambda x: _first(f(x)))(x)) if h.has("grad") else (f(x),)
+    return (f(x), h.grad(lambda x: first_element(f(x)))(x)) if h.has("grad") else (f(x),)
 
 
 # For each hook its rule, and what it makes of an array.
@@ -44,7 +42,7 @@ _CALLS: dict[str, tuple[str, Callable[[Checked, Any], Iterable[Any]]]] = {
 
 
 def of_each_rank(h: Checked, call: Callable[[Checked, Any], Iterable[Any]]) -> None:
-    """Scalars and vectors of each dtype come back as arrays of the system, of that dtype and in memory of their own.
+    """Scalars and vectors of each dtype come back as arrays of the system, of that dtype.
 
     Expect the dtype of x in each result for x of shape () and (2,), a class of the system's package, and x unchanged.
     """

@@ -247,9 +247,11 @@ def where_refuses(h: Checked) -> None:
                 call(x)
 
 
-def _sum(y: Any, shape: tuple[int, ...]) -> Any:
-    """Return the sum of all elements, by indexing alone."""
-    return functools.reduce(operator.add, [_sum(y[i], shape[1:]) for i in range(shape[0])]) if shape else y
+def _sum(h: Checked, y: Any, shape: tuple[int, ...]) -> Any:
+    """Return the sum of all elements, by indexing if the system has no other."""
+    if h.has("sum"):
+        return h.sum(y)
+    return functools.reduce(operator.add, [_sum(h, y[i], shape[1:]) for i in range(shape[0])]) if shape else y
 
 
 @scenario(transform="grad")
@@ -257,21 +259,21 @@ def where_closes_over(h: Checked) -> None:
     """A factor that both functions close over has the gradient of the function chosen at each element.
 
     Expect of a sqrt(x - 1) where the mask is true, else 2 a x, at a = 3 the sum of all elements, and its gradient by a:
-    2 where x = 5 is chosen, 1 where x = 1/2 is not. One element of the mask is true, any but the first, along rows,
+    2 where x = 5 is chosen, 1 where x = 1/2 is not. One element of the mask is true, not the first, along rows,
     columns or both: what stands in for x where it is not chosen has a root, as 1/2 has not.
     """
     import numpy as np
 
     h.require_hook("array_functions")
     for of_mask, shape in (((2, 3), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((2, 3, 1), (2, 3, 2))):
-        for place in range(1, math.prod(of_mask)):
+        for place in range(1, math.prod(of_mask), 2):
             mask = np.arange(math.prod(of_mask)).reshape(of_mask) == place
             chosen = np.broadcast_to(mask, shape)
             x, given = h.array(np.where(chosen, 5.0, 0.5).tolist()), h.array(mask.tolist())
 
             def f(a: Any, x: Any = x, given: Any = given, shape: Any = shape) -> Any:
                 y = adprotocol.where(given, lambda x: a * (x - 1.0) ** 0.5, lambda x: 2.0 * a * x, x)
-                return _sum(y, shape)
+                return _sum(h, y, shape)
 
             total = float(np.where(chosen, 2.0, 1.0).sum())
             h.assert_value_and_grad(f, (h.array(3.0),), 3.0 * total, total, f"element {place} of {of_mask}")
