@@ -263,7 +263,7 @@ def array_like(value: Any, like: Any) -> Any:
 
 def blank(kind: Any) -> Any:
     """Return something in place of an array of this type that nobody reads: an array of NumPy without memory."""
-    if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.extended):  # a random key
+    if jnp.issubdtype(kind.dtype, jax.dtypes.extended):  # a random key
         return kind
     return np.broadcast_to(np.zeros((), kind.dtype), kind.shape)
 

@@ -101,8 +101,7 @@ class Collector:
 
 
 def _listed(names: Any) -> str:
-    shown = [repr(name) for name in names]
-    return ", ".join(shown) if shown else "nothing"
+    return ", ".join(map(repr, names)) or "nothing"
 
 
 def shape_of(value: Any) -> tuple[Any, ...] | None:
@@ -110,8 +109,7 @@ def shape_of(value: Any) -> tuple[Any, ...] | None:
     shape = getattr(value, "shape", None)
     if shape is not None:
         return sizes(shape)
-    number = isinstance(value, (int, float, complex)) or lookup(type(value)).framework is not None
-    return () if number else None
+    return () if isinstance(value, (int, float, complex)) or lookup(type(value)).framework is not None else None
 
 
 def is_complex(value: Any) -> bool:

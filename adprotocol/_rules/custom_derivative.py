@@ -46,9 +46,10 @@ def custom_derivative(
 
     The rule for reverse mode, given by ``.defvjp``, is called with the cotangent, what the
     function returned, and its arguments; it returns a tuple with the gradient for each
-    positional argument, in that argument's structure. None stands for zeros. In place of a
-    gradient it may return a function without arguments, which is called only if that
-    gradient is needed. The rule for forward mode, given by ``.defjvp``, is called with the
+    positional argument, in that argument's structure, or for one argument that is no tuple
+    the gradient itself. None in the tuple stands for zeros. In place of a gradient it may
+    return a function without arguments, which is called only if that gradient is needed.
+    The rule for forward mode, given by ``.defjvp``, is called with the
     tuple of the tangents instead, and returns the tangent of the result. If only one is
     given, the other follows from it, as both are linear in what flows. Everything in a rule
     carries its own derivative, so derivatives of higher order follow from the rule applied
@@ -102,11 +103,9 @@ class CustomDerivative(Wrapper):
 
     def __init__(self, fun: Callable[..., Any], *, has_residuals: bool, reverse_only: bool) -> None:
         if has_residuals and isinstance(fun, HostFunction):
-            fun = HostFunction(fun.fun, fun.like, batched=fun.batched)
             fun.has_residuals = True
         super().__init__(fun)
         self.has_residuals = has_residuals
-        self.reverse_only = reverse_only
         self.vjp: Rule | None = None
         self.jvp: Rule | None = None
         self.linear: set[tuple[Any, ...]] | None = None if reverse_only else set()
@@ -140,12 +139,12 @@ class CustomDerivative(Wrapper):
         if not callable(given):
             msg = f"{self.name}.{method} was given {kind_of(given)}; give a function"
             raise RuleError(msg)
-        if self.reverse_only and method == "defjvp":
+        if self.linear is None and method == "defjvp":
             msg = f"{self.name} was declared with reverse_only=True and given a rule for forward mode; drop one of them"
             raise RuleError(msg)
         if known is not None:
             msg = (
-                f"{self.name}.{method} was given a second rule, {_name(given)}, beside {_name(known.given)}; give one "
+                f"{self.name}.{method} was given a second rule, {given!r:.99}, beside {known.given!r:.99}; give one "
                 "rule, or make a second function with custom_derivative"
             )
             raise RuleError(msg)
@@ -275,10 +274,6 @@ def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
 
 def _are_results(results: Any, outline: Any) -> bool:
     return isinstance(outline, Outline) and isinstance(results, (list, tuple)) and len(results) == outline.size
-
-
-def _name(rule: Any) -> str:
-    return getattr(rule, "__qualname__", type(rule).__qualname__)
 
 
 install(BINDINGS.FUNCTION, CustomDerivative)

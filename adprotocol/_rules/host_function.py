@@ -282,12 +282,8 @@ def _with_precision(result: Any, arrays: Sequence[Any]) -> Any:
     given = [array.dtype for array in arrays if is_inexact(array.dtype)]
     if not given or not is_inexact(result.dtype):
         return result
-    precision: Any = np.result_type(*given)
-    if is_complex(result):
-        precision = np.result_type(precision, np.complex64)
-    elif precision.kind == "c":
-        precision = np.empty((), precision).real.dtype
-    return result.astype(precision, copy=False)
+    precision = np.result_type(*given, *([np.complex64] if is_complex(result) else []))
+    return result.astype(precision if is_complex(result) else np.empty((), precision).real.dtype, copy=False)
 
 
 install(BINDINGS.FUNCTION, HostFunction)

@@ -46,7 +46,14 @@ class Rule:
     def __call__(self, flowing: Any, returned: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Return what the rule does for these cotangents or tangents."""
         run = self.given if self.host is None else self.host.fun
-        return run(flowing, returned, *(args if self._takes_arguments else ()), **(self._defaults | static))
+        passed = args if self._takes_arguments else ()
+        try:
+            return run(flowing, returned, *passed, **(self._defaults | static))
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # of the rule's own lines
+                raise
+            msg = f"a rule is called with (cotangent, returned, *args), in forward mode (tangents, ...); {error}"
+            raise RuleError(msg) from error
 
 
 class DerivativeRule:
@@ -152,6 +159,12 @@ class DerivativeRule:
         def run(cotangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
             args, static = self._arguments.filled(arrays)
             gradients = self._function.vjp(outline.cotangent(cotangents), outline.filled(results), args, static)
+            if (
+                len(args) == 1
+                and gradients is not None
+                and not isinstance(args[0], tuple) | isinstance(gradients, tuple)
+            ):
+                gradients = (gradients,)
             if not isinstance(gradients, tuple) or len(gradients) != len(args):
                 came = f"a tuple of {len(gradients)}" if isinstance(gradients, tuple) else kind_of(gradients)
                 msg = (
@@ -159,8 +172,8 @@ class DerivativeRule:
                     f"{len(args)} positional argument(s), None for zeros"
                 )
                 raise RuleError(msg)
-            words = f"the vjp rule of {self.name}", "the gradient for argument"
-            collector = Collector(self._arguments.inputs(arrays, needed), words)
+            inputs = self._arguments.inputs(arrays, needed)
+            collector = Collector(inputs, (f"the vjp rule of {self.name}", "the gradient for argument"))
             for number, (gradient, spec) in enumerate(zip(gradients, self._arguments.specs, strict=True)):
                 collector.add(gradient, spec, f"{number}")
             entries = self._arguments.of_arrays(collector.entries)
@@ -220,11 +233,8 @@ def _is_differentiated(leaf: Any) -> bool:
     binding = lookup(type(leaf))
     if binding.kind is ARRAY or binding.kind is CONSTANT:
         return binding.trainable(leaf) is not None
-    if binding.kind is NUMPY:
-        return is_inexact(leaf.dtype)
-    if binding.kind is PLAIN:
-        return isinstance(leaf, (float, complex)) or is_inexact(getattr(leaf, "dtype", None))
-    return False
+    is_number = isinstance(leaf, (float, complex)) or is_inexact(getattr(leaf, "dtype", None))
+    return binding.kind in (NUMPY, PLAIN) and is_number
 
 
 def _refuse_hidden(leaf: Any) -> None:

@@ -184,3 +184,27 @@ def test_a_rule_that_clips_is_found_unless_it_is_declared_for_reverse_mode(backe
     with pytest.raises(WrongAnswer, match=r"forward mode: raises RuleError.* is not linear in the cotangent"):
         check_rule(clipping(), X, backend=backend)
     assert "0 wrong" in str(check_rule(clipping(reverse_only=True), X, backend=backend))
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_values_under_vmap_are_those_of_a_loop(backend):
+    # It normalises over all rows that it is given, where each row is one vector.
+    f = custom_derivative(host_function(lambda x: x / np.sqrt((x * x).sum()), like=lambda x: x, batched=True))
+    f.defvjp(lambda ct, y, x: ((ct - y * (ct * y).sum()) / (x * x).sum() ** 0.5,))
+    with pytest.raises(WrongAnswer, match="the value, vmap: gives"):
+        check_rule(f, X, backend=backend)
+
+
+@on_every_backend
+def test_a_rule_may_refuse_a_second_derivative(backend):
+    f = custom_derivative(lambda x: x**3)
+    slope = host_function(lambda x: 3.0 * x**2, like=lambda x: x)
+    f.defvjp(lambda ct, y, x: (ct * slope(x),))
+    f.defjvp(lambda tangents, y, x: tangents[0] * slope(x))
+    assert "refused" in str(check_rule(f, X, backend=backend))
+
+
+def test_a_result_may_be_a_number_of_python():
+    f = custom_derivative(host_function(lambda x: float((x**2).sum())))
+    f.defvjp(lambda ct, y, x: (2.0 * ct * x,))
+    check_rule(f, X, backend="autograd")

@@ -136,11 +136,34 @@ def test_misuse_is_told_at_once(misuse, message):
 
 
 @with_rules
-def test_of_a_rule_that_takes_other_arguments_python_tells(ad):
+def test_a_rule_that_takes_other_arguments(ad):
     f = custom_derivative(lambda x: x * 2.0)
     f.defvjp(lambda cotangent, returned: (cotangent,))
-    with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
+    words = r"\(cotangent, returned, \*args\).* takes 2 positional arguments but 3 were given"
+    with pytest.raises(RuleError, match=words):
         ad.derivative(f)(ad.make(1.0))
+    g = custom_derivative(lambda x: x * 2.0)
+    g.defvjp(lambda cotangent, returned, x: (len(3),))
+    with pytest.raises(TypeError, match="has no len") as raised:
+        ad.derivative(g)(ad.make(1.0))
+    assert not isinstance(raised.value, RuleError)
+
+
+@with_rules
+def test_a_rule_of_one_argument_may_return_the_gradient_itself(ad):
+    f = custom_derivative(lambda x: x * 2.0)
+    f.defvjp(lambda cotangent, returned, x: 7.0 * cotangent)
+    assert close(ad.derivative(f)(ad.make(3.0)), 7.0)
+    of_dict = custom_derivative(lambda d: d["a"] * 2.0)
+    of_dict.defvjp(lambda cotangent, returned, d: {"a": 7.0 * cotangent})
+    assert close(ad.derivative(lambda x: of_dict({"a": x}))(ad.make(3.0)), 7.0)
+    of_tuple = custom_derivative(lambda pair: pair[0] * 2.0)
+    of_tuple.defvjp(lambda cotangent, returned, pair: 7.0 * cotangent)
+    forgotten = custom_derivative(lambda x: x * 2.0)
+    forgotten.defvjp(lambda cotangent, returned, x: None)
+    for wrong in (lambda x: of_tuple((x,)), forgotten):
+        with pytest.raises(RuleError, match="return a tuple with one gradient"):
+            ad.derivative(wrong)(ad.make(3.0))
 
 
 def test_a_second_rule_is_an_error():

@@ -77,9 +77,10 @@ def check_rule(  # noqa: PLR0913
     argument 0, reverse mode: agrees
 
     For each array among the arguments, and for all together, in random directions:
-    reverse and forward mode, finite differences, the second derivatives, vmap against
-    a loop, and compiled against eager, as far as the framework has them. A rule that is
-    differentiated once has to refuse a second derivative.
+    reverse and forward mode, finite differences, the second derivatives, values and
+    derivatives under vmap against a loop, and compiled against eager, as far as the
+    framework has them. A rule that is differentiated once has to refuse a second
+    derivative; any other may, with `GradientPreventedError`.
 
     Args:
         fun: a function that `custom_derivative` made.
@@ -152,7 +153,9 @@ class _Check:
         self.directions = {i: self._drawn(self.leaves[i]) for i in self.moving}
         results = self._results(self.leaves)
         self.weights = [self._drawn(result) for result in results]
-        self.single = any(dtype_name(result.dtype) not in ("float64", "complex128") for result in results)
+        # A number of Python is of double precision.
+        dtypes = [result.dtype if hasattr(result, "dtype") else np.result_type(result) for result in results]
+        self.single = any(dtype_name(dtype) not in ("float64", "complex128") for dtype in dtypes)
         self.tolerance = tolerance
 
     def _of_backend(self, leaf: Any) -> Any:
@@ -161,14 +164,15 @@ class _Check:
         return self.h.array(leaf.tolist()) if lookup(type(leaf)).kind is NUMPY else leaf
 
     def _drawn(self, like: Any) -> Any:
-        drawn = self.random.normal(size=tuple(like.shape))
-        if kind_of_dtype(like.dtype) == "complex":
-            drawn = drawn + 1j * self.random.normal(size=tuple(like.shape))
+        shape = tuple(getattr(like, "shape", ()))
+        drawn = self.random.normal(size=shape)
+        if isinstance(like, complex) or kind_of_dtype(getattr(like, "dtype", None)) == "complex":
+            drawn = drawn + 1j * self.random.normal(size=shape)
         return self.h.array(drawn.tolist())
 
     def _results(self, leaves: list[Any]) -> list[Any]:
         result = self.fun(*tree_unflatten(self.treespec, leaves, self.args), **self.static)
-        return [leaf for leaf in tree_leaves((result,)) if _moves(leaf)]
+        return [leaf for leaf in tree_leaves((result,)) if _moves(leaf) or isinstance(leaf, (float, complex))]
 
     def lines(self) -> list[tuple[str, list[bool]]]:
         """Return what is differentiated: each array among the arguments alone, then all."""
@@ -187,7 +191,7 @@ class _Check:
         total: Any = 0.0
         for result, weight in zip(self._results(leaves), self.weights, strict=True):
             term = result * weight
-            total = total + self.h.sum(_real(term) if kind_of_dtype(term.dtype) == "complex" else term)
+            total = total + self.h.sum(_real(term) if kind_of_dtype(weight.dtype) == "complex" else term)
         return total
 
     def along(self, what: str, moved: list[bool], *, finite_differences: bool) -> list[Finding]:
@@ -197,7 +201,7 @@ class _Check:
         def f(s: Any) -> Any:
             return self.value(moved, s)
 
-        modes = {"reverse mode": "grad"} | ({} if self.fun.reverse_only else {"forward mode": "jvp"})
+        modes = {"reverse mode": "grad"} | ({} if self.fun.linear is None else {"forward mode": "jvp"})
         staged = ("jit", "compile", "checkpoint")
         first = self._differences(f) if finite_differences else self._number(h.grad(f)(self.zero))
         # A derivative counts as zero below this size, that of the function where its values are small.
@@ -220,10 +224,9 @@ class _Check:
         nests |= {f"reverse mode, {name}": f"{name} of grad" for name in staged if name != "checkpoint"}
         if not compare(nests, first, allowed):
             return findings
-        loop = (
-            sum(self._number(h.grad(f)(h.array(row * scale))) for scale in nesting.BATCH) if h.defines("vmap") else 0.0
-        )
-        compare({"vmap of reverse mode": "vmap of grad"}, loop, relative * max(size, abs(loop)), row)
+        for how, name, g in (("the value, vmap", "vmap", f), ("vmap of reverse mode", "vmap of grad", h.grad(f))):
+            loop = sum(self._number(g(h.array(row * scale))) for scale in nesting.BATCH) if h.defines("vmap") else 0.0
+            compare({how: name}, loop, relative * max(size, abs(loop)), row)
         # A rule that is differentiated once has to refuse a second derivative.
         second = None if self.fun.once() else self._differences(h.grad(f))
         allowed = (self.tolerance or (3e-2 if self.single else 1e-5)) * max(size, abs(second or 0.0))
@@ -246,6 +249,9 @@ class _Check:
                 return "refused, as a rule that is differentiated once has to", True
             if isinstance(self.run.native(transforms), Absent):
                 return None
+            # A rule may use what has a first derivative alone, and say so.
+            if isinstance(error, GradientPreventedError) and transforms.count("grad") + transforms.count("jvp") > 1:
+                return f"refused: {one_line(error)}", True
             # A rule that cannot be differentiated has no transpose.
             transposed = transforms == "jvp" and isinstance(error, GradientPreventedError) and self.fun.once() != ""
             return f"raises {one_line(error)}", transposed
