@@ -35,7 +35,8 @@ scenario: Decorator = defaults("plugins", rule="P5", source=_CACHE)
 
 
 # What a plugin may import of adprotocol.
-_PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.hookspecs", "adprotocol.conformance"}
+_MODULES = ("conformance", "errors", "extend", "hookspecs", "messages", "tracing")
+_PUBLIC = {"adprotocol", *(f"adprotocol.{name}" for name in _MODULES)}
 
 
 @scenario(
