@@ -12,6 +12,7 @@ compiled program.
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
@@ -94,8 +95,7 @@ def as_constant(value: Any) -> Any:
     # Of a number in a tracer of `grad` JAX returns the number, which nothing refers to weakly.
     for tracer in (value, constant) if isinstance(constant, jax.Array) else ():
         key = id(tracer), id(trace)
-        reference = weakref.ref(tracer, lambda _, key=key: _CONSTANTS.pop(key, None))
-        _CONSTANTS[key] = reference, weakref.ref(trace), weakref.ref(constant)
+        _CONSTANTS[key] = weakref.ref(tracer, partial(_CONSTANTS.pop, key)), weakref.ref(trace), weakref.ref(constant)
     return constant
 
 

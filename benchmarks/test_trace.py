@@ -46,6 +46,20 @@ def test_jax_cond(side_by_side, record, leaves):
     record(compared(what, "jax.lax.cond on a comparison, the same branches", found, at_most=1.3))
 
 
+@pytest.mark.parametrize("leaves", [10, 100])
+def test_jax_cond_of_layers(side_by_side, record, leaves):
+    layers = [{f"w{i}": jnp.ones(4) for i in range(leaves)} for _ in range(10)]
+    flag = jnp.bool_(leaves > 0)
+
+    def program(cond):
+        return lambda: lambda flag, layers: sum(cond(flag, body, doubled, layer) for layer in layers)
+
+    ours, theirs = traced(program(adprotocol.cond)), traced(program(jax.lax.cond))
+    found = side_by_side(long_call(ours, flag, layers), long_call(theirs, flag, layers), seconds=SECONDS)
+    what = f"jax.jit traces 10 layers of {leaves} leaves that share their branches"
+    record(compared(what, "jax.lax.cond, the same branches", found, at_most=1.2))
+
+
 def asked(model):
     if adprotocol.within_gradient(model):
         return doubled(model)
