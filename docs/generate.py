@@ -7,6 +7,8 @@ them too. A further part is a function that returns its text, and an entry in `P
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import importlib
 import json
 import re
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from adprotocol import divergence, errors
 from adprotocol._dispatch import registry, release
-from adprotocol.conformance import all_scenarios
+from adprotocol.conformance import all_scenarios, to_html
 from adprotocol.conformance.scenario import HOOKS
 
 # A script beside this one; tests load this file from elsewhere.
@@ -146,6 +148,13 @@ def support_table() -> str:
     return SUPPORT_TABLE.format(picture=matrix_to_svg(matrix), table=support_matrix.to_html(matrix))
 
 
+def table_of(backend: str) -> str:
+    """Return the page of a plugin's record: hooks by transformations, and the scenarios to which each cell leads."""
+    (report,) = recorded.reports([backend])
+    named = dataclasses.replace(report, plugin="adprotocol", plugin_version=report.adprotocol)
+    return to_html(dataclasses.replace(named, python="of the record", platform="not recorded"))
+
+
 def support_picture() -> str:
     """Return the picture of the support matrix."""
     return matrix_to_svg(_matrix())
@@ -212,6 +221,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "releases.md": releases,
     "support-matrix.svg": support_picture,
     "support-matrix.html": support_table,
+    **{f"hooks-{backend}.html": functools.partial(table_of, backend) for backend in recorded.BACKENDS},
     "benchmarks.svg": pictures.ratios,
     "growth.svg": pictures.growth,
 }
