@@ -240,9 +240,21 @@ def tree_map(fun: Callable[..., Any], tree: _T, *rest: Any, is_leaf: Callable[[A
 def steepest_ascent(gradient: _T) -> _T: ...
 def register_trainable(cls: type, names: Iterable[str]) -> None: ...
 @overload
-def register_structure(cls: _C, static: Iterable[str] = ()) -> _C: ...
+def register_structure(
+    cls: _C,
+    static: Iterable[str] = (),
+    *,
+    flatten: Callable[[Any], tuple[Any, Any]] | None = None,
+    unflatten: Callable[[Any, Any], Any] | None = None,
+) -> _C: ...
 @overload
-def register_structure(cls: None = None, static: Iterable[str] = ()) -> Callable[[_C], _C]: ...
+def register_structure(
+    cls: None = None,
+    static: Iterable[str] = (),
+    *,
+    flatten: Callable[[Any], tuple[Any, Any]] | None = None,
+    unflatten: Callable[[Any, Any], Any] | None = None,
+) -> Callable[[_C], _C]: ...
 @overload
 def custom_derivative(
     fun: Callable[_P, _T], *, has_residuals: Literal[False] = False, reverse_only: bool = False

@@ -135,7 +135,7 @@ def of_value(value: Any) -> Functions | None:
     for plugin in REGISTRY.active():
         found = None if plugin.tree_library is None else plugin.tree_library.node(value)
         if found is not None:
-            _NODES[type(value)] = functions = _checked(*found)
+            _NODES[type(value)] = functions = checked(*found)
             _BY_LIBRARY[type(value)] = plugin.tree_library.is_buffer(value)  # type: ignore[union-attr]
             return functions
     return None
@@ -154,10 +154,10 @@ def _of_optree(cls: type) -> Functions | None:
     optree = sys.modules.get("optree")
     find = getattr(getattr(optree, "register_pytree_node", None), "get", None)  # none while it is being imported
     entry = None if find is None else find(cls, namespace=NAMESPACE)
-    return None if entry is None else _checked(entry.flatten_func, entry.unflatten_func)
+    return None if entry is None else checked(entry.flatten_func, entry.unflatten_func)
 
 
-def _checked(
+def checked(
     flatten: Callable[[Any], Any], unflatten: Unflatten, contents: Callable[[Any], Any] | None = None
 ) -> Functions:
     """Let a user's `flatten` return names always (the positions, if it knows none), and its `unflatten` keep None."""
@@ -215,12 +215,12 @@ def _of_tuple(cls: type) -> Functions | None:
 
 
 def forget(classes: Iterable[type]) -> None:
-    """Look again, when they are next met, at those of the classes that are flattened by their fields."""
+    """Look again at the classes when they are next met."""
     with LOCK:
-        for cls in _BY_FIELDS.intersection(classes):
+        for cls in tuple(classes):
             _NODES.pop(cls, None)
             TABLE.pop(cls, None)
-            _BY_FIELDS.remove(cls)
+            _BY_FIELDS.discard(cls)
 
 
 REGISTRY.on_change.append(lambda: forget(_BY_FIELDS))

@@ -16,21 +16,27 @@ from adprotocol._trees import fields as by_name
 from adprotocol._trees import node
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import DeclarationError, PluginError, StructureError
-from adprotocol.messages import kind_of, nearest
+from adprotocol.messages import kind_of, nearest, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from adprotocol.hookspecs import TreeLibrary
 
 # The label, for optree alone: each plugin registers it with its framework's trees.
 LABELS: dict[type, node.Functions] = {}
 
-# The static fields of the classes registered.
-_STATIC: dict[type, frozenset[str]] = {}
+# The static fields of the classes registered, or the two functions that were given.
+_STATIC: dict[type, Any] = {}
 
 
-def register_structure(cls: Any = None, static: Iterable[str] = ()) -> Any:
+def register_structure(
+    cls: Any = None,
+    static: Iterable[str] = (),
+    *,
+    flatten: Callable[[Any], tuple[Any, Any]] | None = None,
+    unflatten: Callable[[Any, Any], Any] | None = None,
+) -> Any:
     """Make a class a node of every framework's own trees, those of frameworks imported later included.
 
     >>> import dataclasses, jax
@@ -51,13 +57,27 @@ def register_structure(cls: Any = None, static: Iterable[str] = ()) -> Any:
     framework is imported; one that is imported later learns the class before its
     import returns. Instances are rebuilt without calling ``__init__``.
 
+    A class of another kind is given with two functions, as the tree libraries take them:
+    a quantity with a unit, or a labelled array, around an array that is differentiated.
+
+    >>> class Quantity:
+    ...     def __init__(self, magnitude, unit):
+    ...         self.magnitude, self.unit = magnitude, unit
+    >>> register_structure(
+    ...     Quantity, flatten=lambda q: ((q.magnitude,), q.unit), unflatten=lambda unit, part: Quantity(*part, unit)
+    ... ) is Quantity
+    True
+    >>> print(jax.grad(lambda q: q.magnitude**2)(Quantity(3.0, "m")).magnitude)
+    6.0
+
     A tree library that knows the class already, because it was registered there by
     other means, keeps what it knows; the others get this. Registering a class again
     with the same static fields changes nothing. Subclasses are registered each for
     itself.
 
     Args:
-        cls: a dataclass (of any kind), an attrs class or a named tuple. Left out for
+        cls: a dataclass (of any kind), an attrs class or a named tuple, or with the two
+            functions any class. Left out for
             the form ``@register_structure(static=...)`` of the decorator, which
             stands above ``@dataclass``.
         static: the names of fields that are not leaves but part of the structure:
@@ -65,19 +85,28 @@ def register_structure(cls: Any = None, static: Iterable[str] = ()) -> Any:
             compiles again for another value. Fields that are declared static as
             Equinox and flax do are static anyway. A named tuple cannot have any:
             PyTorch flattens all of its fields.
+        flatten: takes an instance; returns its children, and what else it takes to rebuild
+            it, which is static.
+        unflatten: takes the latter and any children, None among them; returns an instance.
 
     Returns:
         The class itself.
 
     Raises:
-        StructureError: not a class of these kinds, or registered before with other
-            static fields.
+        StructureError: not a class of these kinds, one function without the other or beside static
+            fields, or registered before with other fields or functions.
         DeclarationError: a name in `static` is not a field.
         PluginError: a plugin cannot register the class.
     """
     if cls is None:
-        return lambda decorated: register_structure(decorated, static)
-    names = _static_fields(cls, static)
+        return lambda decorated: register_structure(decorated, static, flatten=flatten, unflatten=unflatten)
+    given = flatten is not None or unflatten is not None
+    if given and not (isinstance(cls, type) and callable(flatten) and callable(unflatten) and not tuple(static)):
+        msg = (
+            f"register_structure was given {shown(cls)}, flatten= or unflatten=; give a class and both functions alone"
+        )
+        raise StructureError(msg)
+    names: Any = (flatten, unflatten) if given else _static_fields(cls, static)
     with LOCK:
         known = _STATIC.get(cls)
         if known is None:
@@ -85,20 +114,26 @@ def register_structure(cls: Any = None, static: Iterable[str] = ()) -> Any:
     if known is not None:
         if known != names:
             msg = (
-                f"register_structure was given {cls.__qualname__} with the static fields {_listed(names)}, but it is "
-                f"registered with {_listed(known)}; frameworks cannot forget a class: register it once"
+                f"register_structure was given {cls.__qualname__} with {_listed(names)}, but it is registered with "
+                f"{_listed(known)}; frameworks cannot forget a class: register it once"
             )
             raise StructureError(msg)
         return cls
-    if not issubclass(cls, tuple):  # every tree library knows named tuples
-        _register(cls, tuple(name for name in by_name.field_names(cls) if name in names))
+    if flatten is not None and unflatten is not None:
+
+        def named(value: Any) -> Any:
+            children, metadata = flatten(value)
+            return [*children], metadata, tuple(map(str, range(len(children))))
+
+        _register(cls, node.checked(named, unflatten))
+    elif not issubclass(cls, tuple):  # every tree library knows named tuples
+        _register(cls, by_name.by_fields(cls, tuple(name for name in by_name.field_names(cls) if name in names)))
     return cls
 
 
-def _register(cls: type, static: tuple[str, ...]) -> None:
+def _register(cls: type, functions: node.Functions) -> None:
     # Without the lock: it may wait for an import in another thread.
     REGISTRY.await_frameworks()
-    functions = by_name.by_fields(cls, static)
     with LOCK:
         node.STRUCTURES[cls] = functions
         for plugin in REGISTRY.active():
@@ -147,8 +182,7 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
             what = "whose instances hold more than fields (it is a dict or an error too, or a field is a property)"
         msg = (
             f"register_structure was given {given}, {what}. Make it one (`@register_structure` stands above "
-            "`@dataclass`), or register it with the tree library of each framework and with optree in the namespace "
-            "'adprotocol'"
+            "`@dataclass`), or give the functions flatten= and unflatten="
         )
         raise StructureError(msg)
     named = (static,) if isinstance(static, str) else tuple(static)
@@ -171,5 +205,7 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
     return frozenset(named) | by_name.declared_static(cls)
 
 
-def _listed(names: frozenset[str]) -> str:
-    return ", ".join(map(repr, sorted(names))) or "none"
+def _listed(names: Any) -> str:
+    if isinstance(names, tuple):
+        return f"the functions {shown(names[0])} and {shown(names[1])}"
+    return f"the static fields {', '.join(map(repr, sorted(names))) or 'none'}"

@@ -256,7 +256,7 @@ def test_once_more_is_no_change_and_otherwise_is_refused():
     assert register_structure(Pair) is Pair
     assert register_structure(ByMetadata, static=("name",)) is ByMetadata
     assert jax.tree.structure(Plain(1.0)) == before
-    with pytest.raises(StructureError, match=r"'b', 'name'.*is registered with 'name'"):
+    with pytest.raises(StructureError, match=r"'b', 'name'.*is registered with the static fields 'name'"):
         register_structure(Plain, static=("name", "b"))
     with pytest.raises(StructureError, match="with the static fields none"):
         register_structure(Plain)
@@ -419,3 +419,88 @@ def test_a_label_stays_a_label_in_a_map_of_optree():
         assert isinstance(found.period, NonDifferentiable)
         assert (found.period.value, found.scale) == (15.0, 20.0)
         assert adprotocol.grad(lambda k: k.period * k.scale)(found) == Kernel(None, 15.0)
+
+
+# A class of another kind, given with two functions.
+
+
+class Quantity:
+    """A number with a unit, as pint has it: it looks like an array and is no dataclass."""
+
+    def __init__(self, magnitude, unit):
+        self.magnitude, self.unit = magnitude, unit
+
+    shape = property(lambda self: self.magnitude.shape)
+    dtype = property(lambda self: self.magnitude.dtype)
+
+    def __add__(self, other):
+        assert self.unit == other.unit
+        return Quantity(self.magnitude + other.magnitude, self.unit)
+
+    def __mul__(self, other):
+        return Quantity(self.magnitude * other.magnitude, f"{self.unit}*{other.unit}")
+
+
+class Labelled:
+    """An array with names of its axes, as xarray has it."""
+
+    def __init__(self, data, dims):
+        self.data, self.dims = data, dims
+
+    def __array__(self):
+        return np.asarray(self.data)
+
+    def sum(self, dim):
+        return self.data.sum(self.dims.index(dim))
+
+
+def quantity_of(cls=Quantity):
+    return register_structure(cls, flatten=lambda q: ((q.magnitude,), q.unit), unflatten=lambda u, c: cls(*c, u))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wrappers():
+    quantity_of()
+    register_structure(
+        Labelled, flatten=lambda a: ([a.data], a.dims), unflatten=lambda dims, children: Labelled(children[0], dims)
+    )
+
+
+def test_a_quantity_and_a_labelled_array_cross_every_function():
+    energy = lambda q: (q * q).magnitude.sum()
+    for make in (jnp.asarray, torch.as_tensor):
+        q, a = Quantity(make([1.0, 3.0]), "m"), Labelled(make([[1.0, 2.0], [3.0, 4.0]]), ("row", "column"))
+        gradient = adprotocol.grad(energy)(q)
+        assert (type(gradient), gradient.unit, gradient.magnitude.tolist()) == (Quantity, "m", [2.0, 6.0])
+        total = adprotocol.grad(lambda a: (a.sum("column") ** 2).sum())(a)
+        assert (total.dims, total.data.tolist()) == (("row", "column"), [[6.0, 6.0], [14.0, 14.0]])
+        assert adprotocol.within_gradient(q, a) is False
+        assert (
+            adprotocol.grad(lambda q: energy(q) * (2.0 if adprotocol.within_gradient(q) else 0.0))(q).magnitude[0]
+            == 4.0
+        )
+        assert adprotocol.trainable(q).magnitude is q.magnitude
+    assert jax.jit(lambda q: q + q)(Quantity(jnp.ones(2), "m")).unit == "m"
+    assert jax.vmap(energy)(Quantity(jnp.ones((3, 2)), "m")).tolist() == [2.0] * 3
+    rows = torch.func.grad(energy)(Quantity(torch.ones(2), "m"))
+    assert (rows.unit, rows.magnitude.tolist()) == ("m", [2.0, 2.0])
+    assert torch.vmap(energy)(Quantity(torch.ones((3, 2)), "m")).tolist() == [2.0] * 3
+    compiled = torch.compile(lambda q: energy(adprotocol.non_differentiable(q)), fullgraph=True, backend="eager")
+    assert compiled(Quantity(torch.ones(2), "m")) == 2.0
+
+
+def test_two_functions_are_given_once_for_a_class_and_without_static_fields():
+    class Other:
+        pass
+
+    for given in ({"flatten": len}, {"unflatten": len}, {"flatten": len, "unflatten": 3}):
+        with pytest.raises(StructureError, match="a class and both functions alone"):
+            register_structure(Other, **given)
+    with pytest.raises(StructureError, match="a class and both functions alone"):
+        register_structure(Other, ("unit",), flatten=len, unflatten=len)
+    with pytest.raises(StructureError, match="both functions"):
+        register_structure(Other(), flatten=len, unflatten=len)
+    decorated = register_structure(flatten=lambda o: ((), None), unflatten=lambda _, __: Other())(Other)
+    assert decorated is Other
+    with pytest.raises(StructureError, match=r"with the functions .* but it is registered with the functions"):
+        register_structure(Other, flatten=len, unflatten=len)
