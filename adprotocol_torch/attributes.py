@@ -15,14 +15,13 @@ _PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, 
 NOT_ASKED = (*_PLAIN, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
-def tensor_names(owner: torch.nn.Module) -> list[str]:
-    """Return the names of the attributes of a module that are tensors, or structures that hold some."""
-    return [
-        name
-        for name, value in vars(owner).items()
-        if name not in _COMMON and not isinstance(value, NOT_ASKED) and _has_tensor(value)
-    ]
+def tensor_names(owner: torch.nn.Module, known: dict[int, bool]) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or structures that hold some.
 
-
-def _has_tensor(value: object) -> bool:
-    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((value,)))
+    Parts of a module share settings, so the answer about each object is `known` by its id.
+    """
+    held = {n: v for n, v in vars(owner).items() if n not in _COMMON and not isinstance(v, NOT_ASKED)}
+    for value in held.values():
+        if id(value) not in known:
+            known[id(value)] = any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((value,)))
+    return [name for name, value in held.items() if known[id(value)]]

@@ -26,8 +26,8 @@ class Call:
     """One call of the hook `vjp` by the engine."""
 
     __slots__ = (
-        *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "opened", "own"),
-        *("owners", "passes", "sources", "start", "tensors", "tracked", "undo", "was_enabled"),
+        *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "once", "opened"),
+        *("own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo", "was_enabled"),
     )
 
     def __init__(self, tensors: list[torch.Tensor], *, is_differentiable: bool) -> None:
@@ -74,7 +74,7 @@ class Call:
         self.held = aliases.held(tracked, owners) if owners else []
         # The ids of what is tracked.
         self.own = set(map(id, tracked))
-        self.start, self.passes = next_sequence_number(), FIRST_PASSES.begun
+        self.start, self.passes, self.once = next_sequence_number(), FIRST_PASSES.begun, FIRST_PASSES.once
         return tracked
 
     def _tracked(self, tensor: torch.Tensor, owner: torch.nn.Parameter | None) -> torch.Tensor:
@@ -129,6 +129,7 @@ class Call:
         whether a compiled function made them.
         """
         graph = autograd_graph.Graph()
+        self.once = FIRST_PASSES.once - self.once
         if outputs:
             self._search_outputs(outputs, graph)
         # A leaf with a history, or something closed over.

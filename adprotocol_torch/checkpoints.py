@@ -67,8 +67,10 @@ class _FirstPasses:
     def __init__(self) -> None:
         self.count: int = 0
         self.any: bool = False
-        # How many have begun since the start of the process.
+        # How many have begun since the start of the process, and how many that do not run again, for want of an input
+        # that requires grad, or in no_grad.
         self.begun: int = 0
+        self.once: int = 0
         self.lock: Any = threading.Lock()
 
     def change(self, by: int) -> None:
@@ -89,6 +91,7 @@ def _runs_again(ctx: Any) -> bool:
 
 def _forward(ctx: Any, *args: Any) -> Any:
     if not _runs_again(ctx):
+        FIRST_PASSES.once += 1
         return _FORWARD(ctx, *args)
     FIRST_PASSES.change(1)
     try:
@@ -104,12 +107,15 @@ def refuse_reentrant(graph: Graph) -> None:
     in it, finds none, where ``backward()`` accumulates them.
     """
     if graph.has(f"{CheckpointFunction.__name__}Backward"):
-        msg = (
-            "the function to differentiate calls torch.utils.checkpoint with use_reentrant=True, which works with "
-            "backward() alone: the gradient of what the checkpoint closes over, such as the parameters of a module, "
-            f"would be lost. {remedy('reentrant-checkpoint')}"
-        )
-        raise UndecidableError(msg)
+        raise refused_reentrant("torch.utils.checkpoint with use_reentrant=True")
+
+
+def refused_reentrant(what: str) -> UndecidableError:
+    """Return the error for what works with ``backward()`` alone."""
+    return UndecidableError(
+        f"the function to differentiate calls {what}, which works with backward() alone: the gradient of what it "
+        f"closes over, such as the parameters of a module, would be lost. {remedy('reentrant-checkpoint')}"
+    )
 
 
 def register() -> None:

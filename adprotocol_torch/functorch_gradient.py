@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import OutputError
+from adprotocol.errors import OutputError, UndecidableError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo
 from adprotocol_torch.internals import next_sequence_number, skip
@@ -31,13 +31,15 @@ def refuse_number(value: Any, start: int) -> None:
         raise OutputError(msg)
 
 
-def warn_independent() -> None:
-    """Warn of a value without a history, for which PyTorch's own ``backward`` raises."""
-    warnings.warn(
+def warn_independent(owners: Sequence[Any]) -> None:
+    """Warn of a value without a history, and refuse one by parameters alone, as PyTorch's own ``backward`` does."""
+    msg = (
         "the value of the differentiated function does not depend on what it is differentiated with respect to, so all "
-        f"gradients are zeros; item(), float(), NumPy and detach() cut off the derivative. {remedy('python-numbers')}",
-        stacklevel=2,
+        f"gradients are zeros; item(), float(), NumPy and detach() cut off the derivative. {remedy('python-numbers')}"
     )
+    if owners and None not in owners:
+        raise UndecidableError(msg)
+    warnings.warn(msg, stacklevel=2)
 
 
 def vjp(fun: Function, tensors: list[torch.Tensor], *, once: bool) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
@@ -149,8 +151,9 @@ class _Function:
         # A graph and forward mode know no number of the node; there every Python number is refused.
         start = -1 if is_traced or self.is_forward else next_sequence_number()
         if len(self.owners) > 0 and not is_traced:
-            pairs = zip(tracked, self.owners, strict=True)
-            tracked = [new if owner is None else stand_for(new, owner) for new, owner in pairs]
+            tracked = [
+                new if own is None else stand_for(new, own) for new, own in zip(tracked, self.owners, strict=True)
+            ]
             self.undo.append(distributed.guard(self.tensors, self.owners))
             self.undo.append(LOCAL.calls.replace(self.tensors, tracked, self.owners))
         outputs, aux = self.fun(tracked)
@@ -162,7 +165,7 @@ class _Function:
         elif not (is_traced or self.is_forward) and not any(
             isinstance(y, torch.Tensor) and y.requires_grad for y in outputs
         ):
-            warn_independent()
+            warn_independent(self.owners)
         others, inside = partition_aux(aux, torch.Tensor)
         self.rest.append(others)
         return [output if isinstance(output, torch.Tensor) else torch.tensor(output) for output in outputs], inside

@@ -92,7 +92,7 @@ def _by_engine(
         # The thread that the engine has for a GPU numbers the nodes of inner gradients by itself (`aliases`).
         with torch.autograd.set_multithreading_enabled(False) if call.owners else _MANY_THREADS:
             outputs, aux = fun(tracked)
-        ends = _tracked(outputs, call.start, once=once)
+        ends = _tracked(outputs, call, once=once)
         call.search(ends, [] if aux is None else [x for x in partition_aux(aux, torch.Tensor)[1] if x.requires_grad])
         if once:
             # No graph of the derivative of a compiled function, which has none: PyTorch may raise as it makes one.
@@ -116,7 +116,7 @@ def _by_engine(
     return outputs, aux, (lambda _: gradients) if once else pull
 
 
-def _tracked(outputs: list[Any], start: int, *, once: bool) -> list[torch.Tensor]:
+def _tracked(outputs: list[Any], call: Call, *, once: bool) -> list[torch.Tensor]:
     """Return the outputs that are tracked; refuse numbers that were, and warn of tensors none of which is."""
     if once:
         value = outputs[0]
@@ -127,10 +127,10 @@ def _tracked(outputs: list[Any], start: int, *, once: bool) -> list[torch.Tensor
     tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
     if not tensors:
         for output in outputs:
-            functorch_gradient.refuse_number(output, start)
+            functorch_gradient.refuse_number(output, call.start)
     tracked = [tensor for tensor in tensors if tensor.requires_grad]
     if tensors and not tracked:
-        functorch_gradient.warn_independent()
+        functorch_gradient.warn_independent(call.owners)
     return tracked
 
 

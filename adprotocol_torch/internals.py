@@ -319,9 +319,8 @@ def memory_of(tensor: Any) -> int:
 
 def like_parameter(tensor: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
     """Return a tensor as an instance of the parameter's class, with its attributes."""
-    cls = type(parameter)
-    if cls is not torch.nn.Parameter and type(tensor) is not cls:
-        tensor = tensor.as_subclass(cls)
+    if type(parameter) not in (torch.nn.Parameter, type(tensor)):
+        tensor = tensor.as_subclass(type(parameter))
     # A wrapper's inner tensors are attributes too, and are its own. The mark is what ``isinstance`` looks for.
     vars(tensor).update({**vars(parameter), **vars(tensor), "_is_param": True})
     return tensor

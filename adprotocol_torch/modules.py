@@ -19,6 +19,7 @@ from adprotocol.messages import kind_of
 from adprotocol_torch import attributes, internals, stand_in
 from adprotocol_torch.parameters import LOCAL, no_op, refused_in_graph, takes_gradient
 from adprotocol_torch.tensors import remedy
+from adprotocol_torch.tracking import any_within_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,8 +150,14 @@ class _Contents:
         return self._module, LOCAL.calls.change(enter)
 
     def others(self) -> list[Any]:
-        """Return the attributes of the module and of its submodules that are tensors, or containers that hold some."""
-        return [owner.__dict__[name] for owner in self._owners for name in attributes.tensor_names(owner)]
+        """Return what else may change an answer: attributes that are tensors, or containers that hold some."""
+        if not torch.compiler.is_dynamo_compiling() and (
+            any_within_gradient(list(self.tensors.values()))
+            or not (torch.is_grad_enabled() or internals.in_transform())
+        ):
+            return []
+        known: dict[int, bool] = {}
+        return [owner.__dict__[name] for owner in self._owners for name in attributes.tensor_names(owner, known)]
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol_torch.call import refused_second
+from adprotocol_torch.checkpoints import refused_reentrant
 from adprotocol_torch.internals import (
     functorch_is_active,
     memory_of,
@@ -89,12 +90,27 @@ def gradients_of(  # noqa: PLR0913
     tracked = call.tracked
     gradients: list[Any] = [None] * len(tracked)
     if ends:
-        gradients = list(
-            run_engine(ends, cotangents, call.inputs, create_graph=create_graph, retain_graph=retain_graph)
-        )
+        # Something in the graph may run backward(): it would be lost, and left in the `.grad` of parameters.
+        leaves = {*call.tensors, *tracked} if call.owners else ()
+        before = [(leaf, leaf.grad) for leaf in leaves if leaf.is_leaf]
+        for leaf, _ in before:
+            leaf.grad = None
+        try:
+            gradients[:] = run_engine(
+                ends, cotangents, call.inputs, create_graph=create_graph, retain_graph=retain_graph
+            )
+            if any(leaf.grad is not None for leaf, _ in before):
+                raise refused_reentrant("an autograd.Function, as a library's checkpoint, that runs backward() inside")
+        finally:
+            for leaf, gradient in before:
+                leaf.grad = gradient
     for i, leaf in enumerate(tracked):
         gradient = gradients[i]
         if gradient is None:
+            if call.once and call.owners:
+                raise refused_reentrant(
+                    "torch.utils.checkpoint with use_reentrant=True and no input that requires grad"
+                )
             gradients[i] = torch.zeros_like(leaf)
         # The usual ones need no call; one that is batched has the format of its rows.
         elif not (

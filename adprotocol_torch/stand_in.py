@@ -42,16 +42,15 @@ _TABLES = ("_parameters", "_buffers", "_modules")
 # What most attributes are, the latter empty.
 _TRIVIAL = frozenset({type(None), bool, int, float, str})
 _EMPTY = frozenset({dict, list, set, OrderedDict})
-_MUTABLE = (MutableMapping, MutableSequence)
 _OPENED = (Mapping, MutableSequence, functools.partial)
-_NOT_SEARCHED = (*attributes.NOT_ASKED, torch.Tensor)
 
 
 @internals.skip  # where a graph breaks at it, Dynamo would compile it
 def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any]) -> torch.nn.Module:
     """Return a stand-in with the tensors of `after` where the module has those of `before`, at all their places."""
     owners = list(module.modules())
-    _check_classes(owners)
+    for owner in owners:
+        _check_class(owner)
     buffers = {id(buffer) for buffer in module.buffers()}
     # A call may change a buffer in place; so the stand-in has its own.
     memo: dict[int, Any] = {
@@ -93,28 +92,19 @@ def _attributes(owner: torch.nn.Module) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in vars(owner).items()
-        if type(value) not in _TRIVIAL
-        and (type(value) not in _EMPTY or value)
-        and not (name in _TABLES or name.startswith("_flat_weight") or "state_dict" in name)
+        if type(value) not in _TRIVIAL and (type(value) not in _EMPTY or value)
+        if not (name in _TABLES or name.startswith("_flat_weight") or "state_dict" in name)
     ]
 
 
 def _is_computed(value: Any, new: set[int]) -> bool:
     """Return whether a value, no container whose entries are judged one by one, was computed by the last call."""
-    if isinstance(value, (*_MUTABLE, torch.nn.Module)):
-        return False
-    leaves = tree_leaves((value,))
+    leaves = () if isinstance(value, (MutableMapping, MutableSequence, torch.nn.Module)) else tree_leaves((value,))
     return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None and id(leaf) not in new for leaf in leaves)
 
 
-def _check_classes(owners: list[torch.nn.Module]) -> None:
-    wrappers = distributed.wrapper_types()
-    for owner in owners:
-        _check_class(owner, wrappers)
-
-
-def _check_class(owner: torch.nn.Module, wrappers: tuple[type, ...]) -> None:
-    if isinstance(owner, wrappers):
+def _check_class(owner: torch.nn.Module) -> None:
+    if isinstance(owner, distributed.wrapper_types()):
         raise refused(
             owner,
             ", which communicates for the tensors that it was made with; give combine the module in it "
@@ -148,32 +138,29 @@ def _check_attributes(kept: list[_Held], items: list[Any], replaced: set[int], n
         if is_float(item) and id(item) not in constants and item.grad_fn is None:
             for owner, name in _places(kept, item):
                 if _holds(owner, new - replaced):
-                    raise refused(
-                        owner,
-                        f": the attribute {name!r} of its {type(owner).__qualname__} holds a tensor that is neither a "
-                        "parameter nor a buffer, and may have been computed from the module's own; make it a "
-                        "functools.cached_property, empty the container before, or register a constant with "
-                        "register_buffer(name, tensor, persistent=False)",
+                    why = (
+                        "a tensor that is neither a parameter nor a buffer, and may be computed from the module's"
+                        " own; empty the container, or register_buffer(name, tensor, persistent=False) for a constant"
                     )
-    for item in search([value for _, _, value in kept], lambda item: not isinstance(item, _NOT_SEARCHED)):
+                    raise refused(owner, f": the attribute {name!r} of its {type(owner).__qualname__} holds {why}")
+    for item in search([value for _, _, value in kept], _is_searched):
         if any(_holds(reference, replaced) for reference in (item, *_references(item))):
             owner, name = _places(kept, item)[0]
-            raise refused(
-                owner,
-                f": the attribute {name!r} of its {type(owner).__qualname__} holds "
-                f"{getattr(item, '__qualname__', type(item).__qualname__)}, which has a reference of its own to a part "
-                "of the module, and would compute with the module's own tensors; let it take the module as an "
-                "argument, make it a method, or keep the part in a list",
+            why = (
+                "which has a reference of its own to a part of the module, and would compute with the module's own "
+                "tensors; let it take the module as an argument, make it a method, or keep the part in a list"
             )
+            kind = getattr(item, "__qualname__", type(item).__qualname__)
+            raise refused(owner, f": the attribute {name!r} of its {type(owner).__qualname__} holds {kind}, {why}")
+
+
+def _is_searched(value: Any) -> bool:
+    return not isinstance(value, (*attributes.NOT_ASKED, torch.Tensor))
 
 
 def _places(kept: list[_Held], item: Any) -> list[tuple[torch.nn.Module, str]]:
     """Return the modules that hold an item, each with the name of its attribute."""
-    return [
-        (owner, name)
-        for owner, name, value in kept
-        if any(held is item for held in search((value,), lambda one: not isinstance(one, _NOT_SEARCHED)))
-    ]
+    return [(owner, name) for owner, name, value in kept if any(one is item for one in search((value,), _is_searched))]
 
 
 def _holds(value: Any, tensors: set[int]) -> bool:
@@ -201,17 +188,15 @@ def _references(value: Any) -> Iterable[Any]:
     """
     if isinstance(value, weakref.ref):
         return [value()]
-    if isinstance(value, types.MethodType):
-        is_own = isinstance(value.__self__, torch.nn.Module)
-        return [] if is_own else [*search(value.__func__), *search(value.__self__)]
-    is_copied = isinstance(value, (torch.nn.Module, type, functools.partial))
-    return search(value) if callable(value) and not is_copied else []
+    is_copied = isinstance(getattr(value, "__self__", value), (torch.nn.Module, type, functools.partial))
+    if is_copied or not callable(value):
+        return []
+    return [*search(value), *(search(value.__self__) if isinstance(value, types.MethodType) else ())]
 
 
 def _cached_names(cls: type) -> list[str]:
     """Return the names of the cached properties of a class, under which instances keep what they computed."""
-    properties = functools.cached_property
-    return [name for base in cls.__mro__ for name, value in vars(base).items() if isinstance(value, properties)]
+    return [n for base in cls.__mro__ for n, v in vars(base).items() if isinstance(v, functools.cached_property)]
 
 
 def refused(module: torch.nn.Module, why: str) -> UndecidableError:

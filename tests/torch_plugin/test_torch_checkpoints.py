@@ -7,7 +7,8 @@ from torch.utils.checkpoint import checkpoint
 from torch_release import needs_levels_around_checkpoint
 
 import adprotocol
-from adprotocol import within_gradient
+from adprotocol import grad, within_gradient
+from adprotocol.errors import UndecidableError
 
 X = 0.7
 
@@ -89,3 +90,85 @@ def test_a_backward_pass_within_the_level_is_right():
         dual = forward_ad.make_dual(torch.tensor(0.3, dtype=torch.float64), torch.ones((), dtype=torch.float64))
         kept(lambda y: layer(x, y), dual).backward()
     assert x.grad.item() == pytest.approx(1.5 * torch.cos(torch.tensor(1.5 * X)).item())
+
+
+# What backward() alone differentiates.
+
+
+class Own(torch.autograd.Function):
+    """A checkpoint of a library: it closes over a block, and runs backward() inside."""
+
+    @staticmethod
+    def forward(ctx, block, x):
+        ctx.block = block
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return block(x)
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.block(x)
+        torch.autograd.backward(y, cotangent)
+        return None, x.grad
+
+
+class Adapted(torch.nn.Module):
+    def __init__(self, way):
+        super().__init__()
+        self.stem = torch.nn.Parameter(torch.ones(()))
+        self.block, self.head = (torch.nn.Linear(1, 1, bias=False) for _ in range(2))
+        self.unused = torch.nn.Linear(1, 1)
+        self.way = way
+
+    def forward(self, x):
+        return self.head(self.way(self, x)).sum()
+
+
+def nested(fun, where):
+    return grad(lambda m: grad(fun, where=where)(m)["head.weight"].sum(), where=where)
+
+
+WAYS = {
+    "data": lambda m, x: checkpoint(m.block, x, use_reentrant=True),
+    "frozen": lambda m, x: checkpoint(m.block, x * m.stem.detach(), use_reentrant=True),
+    "library": lambda m, x: Own.apply(m.block, x * m.stem),
+    "used outside too": lambda m, x: Own.apply(m.block, x * m.stem) + m.block(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("call", [grad, nested])
+def test_a_gradient_that_the_engine_does_not_reach_is_refused(way, flag, call):
+    net = Adapted(WAYS[way]).requires_grad_(flag)
+    kept = net.block.weight.grad = torch.full((1, 1), 7.0)
+    with pytest.raises(UndecidableError, match="use_reentrant=False"):
+        call(lambda m: m(torch.ones(1, 1)), where=["block.*", "head.*", "stem"])(net)
+    assert net.block.weight.grad is kept
+    assert kept.item() == 7.0
+    assert net.head.weight.grad is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_a_frozen_block_in_such_a_checkpoint_is_right(way):
+    net = Adapted(WAYS[way])
+    gradient = grad(lambda m: m(torch.ones(1, 1)), where="head.weight")(net)["head.weight"]
+    with torch.no_grad():
+        torch.testing.assert_close(gradient, WAYS[way](net, torch.ones(1, 1)))
+
+
+def test_zeros_for_a_parameter_that_the_function_ignores_and_an_error_where_it_ignores_all():
+    net = Adapted(lambda m, x: m.block(x))
+    kept = net.block.weight.grad = torch.full((1, 1), 7.0)
+    gradient = grad(lambda m: m(torch.ones(1, 1)))(net)
+    assert gradient["unused.weight"].item() == 0.0
+    assert net.block.weight.grad is kept
+    for constant in (lambda m: m(torch.ones(1, 1)).detach(), lambda m: torch.tensor(1.0)):
+        with pytest.raises(UndecidableError, match="does not depend on"):
+            grad(constant)(net)
+        with pytest.raises(UndecidableError, match="does not depend on"):
+            torch.vmap(lambda x, constant=constant: grad(constant)(net)["stem"] * x)(torch.ones(2))
