@@ -77,7 +77,7 @@ def trainable_mask(tree: Any, where: Any = None) -> Any:
     Returns:
         The structure of `tree`, with True, False, or None where `tree` has None.
         A torch module gives a dict from qualified name to bool. The mask is also a
-        `where`.
+        ``where``.
 
     Raises:
         ADProtocolError: as `trainable` does.
