@@ -119,7 +119,10 @@ def call_with(hook, function):
         unregister(record.name)
 
 
-@pytest.mark.parametrize(("hook", "returned"), [(hook, one) for hook in FAULTS for one in FAULTS[hook][1]], ids=repr)
+WRONG = {f"{hook}-{i}": (hook, one) for hook in FAULTS for i, one in enumerate(FAULTS[hook][1])}
+
+
+@pytest.mark.parametrize(("hook", "returned"), WRONG.values(), ids=WRONG)
 def test_a_hook_that_returns_something_else_is_named_with_its_plugin(hook, returned):
     with pytest.raises(PluginError, match=rf"(?s)(?=.*\b{hook}\b).*'fakefw'"):
         call_with(hook, lambda: returned)
