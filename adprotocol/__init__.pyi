@@ -410,7 +410,6 @@ def grad(
 @overload
 def vjp(
     fun: Callable[Concatenate[_M, ...], _T],
-    /,
     *primals: Any,
     where: Any = None,
     has_aux: Literal[False] = False,
@@ -419,7 +418,6 @@ def vjp(
 @overload
 def vjp(
     fun: Callable[[*_Ts], _T],
-    /,
     *primals: *_Ts,
     where: Any = None,
     has_aux: Literal[False] = False,
@@ -428,7 +426,6 @@ def vjp(
 @overload
 def vjp(
     fun: Callable[[*_Ts], tuple[_T, _Aux]],
-    /,
     *primals: *_Ts,
     where: Any = None,
     has_aux: Literal[True],

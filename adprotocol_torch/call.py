@@ -11,7 +11,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol_torch import aliases, autograd_graph, distributed, internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
 from adprotocol_torch.internals import next_sequence_number, set_grad_enabled
-from adprotocol_torch.parameters import LOCAL, owners_of, stand_for
+from adprotocol_torch.parameters import LOCAL, Calls, owners_of, stand_for
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
@@ -32,18 +32,18 @@ class Call:
 
     def __init__(self, tensors: list[torch.Tensor], *, is_differentiable: bool) -> None:
         """Begin the call."""
-        self.calls = calls = LOCAL.calls
+        self.calls: Calls = LOCAL.calls
         self.tensors = tensors
-        self.owners = owners_of(tensors)
+        self.owners: list[torch.nn.Parameter | None] = owners_of(tensors)
         self.is_differentiable = is_differentiable
         # Whether something tracked is not a leaf.
-        self.has_history = False
+        self.has_history: bool = False
         # An entry for each time that this call is under way: now, and while a checkpoint or a pull needs it again, in
         # any thread. The leaves refer to it: while it is empty, nothing needs their gradient.
         self.opened: list[None] = []
         # What ends, last first, what has been done for this call.
-        self.undo: list[Callable[[], None]] = [calls.change(self.open)]
-        self.was_enabled = torch.is_grad_enabled()
+        self.undo: list[Callable[[], None]] = [self.calls.change(self.open)]
+        self.was_enabled: bool = torch.is_grad_enabled()
         set_grad_enabled(True)
         # Autocast keeps what it has cast, with its history, until it ends.
         torch.clear_autocast_cache()
@@ -66,15 +66,18 @@ class Call:
         tensors, owners = self.tensors, self.owners
         if owners:
             self.undo.append(distributed.guard(tensors, owners))
-        self.tracked = tracked = list(map(self._tracked, tensors, owners or [None] * len(tensors)))
+        self.tracked: list[torch.Tensor] = list(map(self._tracked, tensors, owners or [None] * len(tensors)))
+        tracked = self.tracked
         if owners:
             self.undo.append(self.calls.replace(tensors, tracked, owners))
         # A function that changes a copy in place changes what the name stands for, not what was given.
         self.inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if self.has_history else tracked.copy()
-        self.held = aliases.held(tracked, owners) if owners else []
+        self.held: list[torch.Tensor] = aliases.held(tracked, owners) if owners else []
         # The ids of what is tracked.
-        self.own = set(map(id, tracked))
-        self.start, self.passes, self.once = next_sequence_number(), FIRST_PASSES.begun, FIRST_PASSES.once
+        self.own: set[int] = set(map(id, tracked))
+        self.start: int = next_sequence_number()
+        self.passes: int = FIRST_PASSES.begun
+        self.once: int = FIRST_PASSES.once
         return tracked
 
     def _tracked(self, tensor: torch.Tensor, owner: torch.nn.Parameter | None) -> torch.Tensor:
@@ -133,12 +136,12 @@ class Call:
         if outputs:
             self._search_outputs(outputs, graph)
         # A leaf with a history, or something closed over.
-        self.again = self.is_differentiable and (len(outputs) > 0 or len(results) > 0)
+        self.again: bool = self.is_differentiable and (len(outputs) > 0 or len(results) > 0)
         if self.again and not self.has_history:
             if results:
                 graph.walk(results)
             self.again = any(map(self.is_other, graph.leaves))
-        self.is_compiled = len(outputs) > 0 and _COMPILER in sys.modules and graph.has("CompiledFunctionBackward")
+        self.is_compiled: bool = len(outputs) > 0 and _COMPILER in sys.modules and graph.has("CompiledFunctionBackward")
         # What a derivative of the results would be by, where there is none.
         self.sources: list[torch.Tensor] = []
         if self.again and self.is_compiled:

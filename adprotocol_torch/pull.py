@@ -33,10 +33,11 @@ class Pull:
     __slots__ = ("call", "is_over", "outputs", "renew")
 
     def __init__(self, call: Call, outputs: list[Any]) -> None:
-        self.call, self.outputs = call, outputs
+        self.call: Call = call
+        self.outputs: list[Any] = outputs
         self.renew: Any = call.calls.renewal()
         # A compiled function may give the memory that its derivative reads to that derivative.
-        self.is_over = False
+        self.is_over: bool = False
 
     @skip
     def __call__(self, cotangents: list[Any]) -> list[Any]:

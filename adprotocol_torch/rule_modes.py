@@ -36,7 +36,7 @@ class TensorDerivative(Derivative):
     """The derivative of one call, of tensors."""
 
     # Whether the rule returned an array of NumPy.
-    has_left = False
+    has_left: bool = False
 
     def like(self, value: Any, array: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the dtype, on the device; zeros for None."""

@@ -110,7 +110,7 @@ class CustomDerivative(Wrapper):
         self.jvp: Rule | None = None
         self.linear: set[tuple[Any, ...]] | None = None if reverse_only else set()
         # How many arguments rules get by position, defaults included; known as soon as there is a rule.
-        self.count = 0
+        self.count: int = 0
         # The function and rules whose closures are looked into at each call.
         self.watched: list[Any] = [fun] if may_hold(fun) else []
         # The rules for calls whose arguments are all arrays, by framework and number; they hold nothing of a call.

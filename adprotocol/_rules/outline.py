@@ -71,7 +71,7 @@ class Outline:
         objects: str = "",
         has_residuals: bool = False,
     ) -> None:
-        self.treespec = treespec
+        self.treespec: Treespec = treespec
         # The structure of the result, without the residuals.
         self.spec: Treespec = children_of(treespec)[0] if has_residuals else treespec
         self._places = places
@@ -131,7 +131,9 @@ class Arguments(Outline):
         self.treespec = treespec
         self.are_arrays: bool = treespec is None and self.size == len(leaves)
         # The structure of each positional argument.
-        self.specs = (None,) * len(leaves) if treespec is None else children_of(children_of(treespec)[0])
+        self.specs: tuple[Treespec, ...] = (
+            (None,) * len(leaves) if treespec is None else children_of(children_of(treespec)[0])
+        )
         # Which leaves have no gradient: those in labels and in keyword arguments.
         self._is_fixed = [labelled for spec in self.specs for labelled in labelled_leaves(spec)]
         self._is_fixed += [True] * (len(leaves) - len(self._is_fixed))

@@ -38,7 +38,7 @@ class Rule:
 
     def __init__(self, given: Callable[..., Any], fun: Callable[..., Any], *, has_residuals: bool) -> None:
         self.given = given
-        self.host = given if isinstance(given, HostFunction) else None
+        self.host: HostFunction | None = given if isinstance(given, HostFunction) else None
         self._takes_arguments = not has_residuals or takes_arguments(given)
         # The keyword-only arguments that a call may leave out.
         self._defaults = keyword_defaults(fun, given)
