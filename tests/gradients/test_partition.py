@@ -87,7 +87,7 @@ TAKES = [
     torch.ones(1, device="meta"), torch.eye(2).to_sparse(),
     nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1, dtype=torch.complex64)),
     *by_dtype(numpy_array, *NUMPY_FLOATS), *by_dtype(numpy_scalar, *NUMPY_FLOATS),
-    *by_dtype(jax_array, *JAX_FLOATS), *by_dtype(jax_shape, *JAX_FLOATS), *by_dtype(torch_tensor, *TORCH_FLOATS),
+    *by_dtype(jax_array, *JAX_FLOATS), *by_dtype(torch_tensor, *TORCH_FLOATS),
 ]  # fmt: skip
 
 NEVER = [
@@ -99,7 +99,8 @@ NEVER = [
     nn.Parameter(torch.ones(1), requires_grad=False), nn.Buffer(torch.ones(1)),
     nn.Buffer(torch.ones(1), persistent=False), nn.Parameter(torch.ones(1, dtype=torch.int64), requires_grad=False),
     *by_dtype(numpy_array, *NUMPY_OTHERS), *by_dtype(numpy_scalar, *NUMPY_OTHERS),
-    *by_dtype(jax_array, *JAX_OTHERS), *by_dtype(jax_shape, *JAX_OTHERS), *by_dtype(torch_tensor, *TORCH_OTHERS),
+    *by_dtype(jax_array, *JAX_OTHERS), *by_dtype(torch_tensor, *TORCH_OTHERS),
+    *by_dtype(jax_shape, *JAX_FLOATS, *JAX_OTHERS),  # a description of an array is a setting
 ]  # fmt: skip
 
 
