@@ -66,7 +66,7 @@ def jvp(
     tangents = [vspace(x).zeros() if t is None else _as_like(t, x) for t, x in zip(tangents, leaves, strict=True)]
     try:
         outputs, aux, ends = traced(fun, leaves, list(map(JVPNode.new_root, tangents)), once=False)
-    except NotImplementedError:  # 89 of the 216 operations of autograd 1.9 have no rule for forward mode
+    except NotImplementedError:  # 89 of the 216 operations of autograd have no rule for forward mode
         return jvp_by_vjp(_vjp, fun, leaves, tangents, lambda y: vspace(y).zeros())
     return outputs, aux, [_zeros(y) if end is None else end.g for y, end in zip(outputs, ends, strict=True)]
 

@@ -92,8 +92,8 @@ def as_constant(value: Any) -> Any:
     # JAX returns arrays of its extended dtypes unchanged, though some (the 8-bit scales of flax) have tangents.
     # until jax 0.9: an integer tracer too.
     constant = _constant_p.bind(value) if stopped is value else stopped
-    # Of a number in a tracer of `grad` JAX returns the number, which nothing refers to weakly.
-    for tracer in (value, constant) if isinstance(constant, jax.Array) else ():
+    # Nothing refers weakly to a number, which JAX returns of a tracer of `grad`, or to an array of an extended dtype.
+    for tracer in (value, constant) if isinstance(constant, (jax.core.Tracer, internals.ArrayImpl)) else ():
         key = id(tracer), id(trace)
         _CONSTANTS[key] = weakref.ref(tracer, partial(_CONSTANTS.pop, key)), weakref.ref(trace), weakref.ref(constant)
     return constant

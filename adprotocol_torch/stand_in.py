@@ -139,8 +139,8 @@ def _check_attributes(kept: list[_Held], items: list[Any], replaced: set[int], n
             for owner, name in _places(kept, item):
                 if _holds(owner, new - replaced):
                     why = (
-                        "a tensor that is neither a parameter nor a buffer, and may be computed from the module's"
-                        " own; empty the container, or register_buffer(name, tensor, persistent=False) for a constant"
+                        "a tensor that is neither a parameter nor a buffer, and may be computed from the module's own; "
+                        "make it a functools.cached_property, or register_buffer(name, tensor, persistent=False)"
                     )
                     raise refused(owner, f": the attribute {name!r} of its {type(owner).__qualname__} holds {why}")
     for item in search([value for _, _, value in kept], _is_searched):

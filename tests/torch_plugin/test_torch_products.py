@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from ad_backends import close
+from closeness import close
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
