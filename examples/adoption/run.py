@@ -37,9 +37,10 @@ def pip(python, *arguments):
 def prepared(name, library):
     """Return the interpreter of an environment with a library as it was released, its packages, and its tests."""
     place = PLACES / name
-    python, tests = place / "env" / "bin" / "python", place / library["folder"]
+    python = place / "env" / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place / "env")], check=True)
+    tests = place / library.get("folder", "")
     if not tests.exists():
         if not any(place.glob("*.tar.gz")):
             download(python, library, place)
@@ -58,7 +59,7 @@ def prepared(name, library):
     packages = Path(found.stdout.strip())
     if applies(packages, name, "--reverse"):
         apply(packages, name, "--reverse")
-    return python, packages, place
+    return python, packages, place if "folder" in library else packages
 
 
 def download(python, library, place):
