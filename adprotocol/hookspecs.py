@@ -224,8 +224,9 @@ def array_functions() -> Any:
     constants, ``argmax(mask)``, the position of an element that is True in the flattened mask, and
     ``take(array, indices, axis)``, with an axis that counts from behind. A number is 0.5 beside an array
     of any floating-point dtype, which the result keeps; a mask is inverted by ``~``, and a position
-    divided by ``%`` and ``//``, and reshaped to ``(1,)``. For `adprotocol.steepest_ascent` it has ``conj(array)``, or ``gradient_is_ascent``,
-    True, if the gradient of a complex array is the direction of steepest ascent, and not its conjugate.
+    divided by ``%`` and ``//``, and reshaped to ``(1,)``.
+    For `adprotocol.steepest_ascent` it has ``conj(array)``, or ``gradient_is_ascent``, True, if the gradient of a
+    complex array is the direction of steepest ascent, and not its conjugate.
     For `adprotocol.jacobian` it has ``stack(arrays)``, ``moveaxis(array, source, destination)`` and
     ``basis(array, count, start)``: `count` arrays of the shape and dtype of `array`, along a new leading axis, of which
     number ``start + i`` has 1 at element ``i`` and 0 elsewhere, and the others have 0 alone (`start` may be negative).
