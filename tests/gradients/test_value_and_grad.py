@@ -368,8 +368,9 @@ def test_labels_in_all_places(ad):
     assert gradient["label"] is None
     with pytest.raises(NothingTrainableError):
         grad(loss, argnums=1)({"x": x, "label": label}, label, keyword=[label])
+    assert close(grad(loss, where="*")({"x": x, "label": label}, label, keyword=[label])["x"], [27.0, 64.0])
     with pytest.raises(SelectionError, match="a NonDifferentiable"):
-        grad(loss, where="*")({"x": x, "label": label}, label, keyword=[label])
+        grad(loss, where="label")({"x": x, "label": label}, label, keyword=[label])
 
 
 # Structures of two frameworks
