@@ -202,7 +202,7 @@ def refuse_other_files(backend: Backend, expected: Mapping[str, str]) -> None:
 
 def _version(module: str) -> str | None:
     version = getattr(sys.modules.get(module), "__version__", None)
-    return version if isinstance(version, str) else None
+    return str(version) if isinstance(version, str) else None  # PyTorch has a class of its own
 
 
 def expression_of(name: str, device: str | None) -> str:
