@@ -4,10 +4,10 @@ import copy
 import dataclasses
 import pickle
 
-import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from adprotocol import NonDifferentiable, non_differentiable, within_gradient
 
@@ -100,6 +100,7 @@ def test_maps_of_a_label_add_no_equations():
 
 
 def test_equinox_edits_a_label_in_a_traced_model():
+    equinox = pytest.importorskip("equinox")
     model = {"w": XS, "scale": NonDifferentiable(XS)}
     edit = lambda m: equinox.tree_at(lambda n: n["scale"], m, NonDifferentiable(m["scale"].value * 2.0))
     assert np.allclose(jax.jit(lambda m: edit(m)["scale"].value)(model), 2.0 * XS)
