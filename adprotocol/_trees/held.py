@@ -76,7 +76,7 @@ def held(value: Any) -> list[Any]:
 
 
 def layout(cls: type) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the instances of a class have a ``__dict__``, and return the names of their slots."""
+    """Return whether the instances of a class have a ``__dict__``, and the names of their slots."""
     members = [item for base in cls.__mro__ if vars(base).get("__slots__") for item in vars(base).items()]
     return cls.__dictoffset__ != 0, tuple(
         name for name, member in members if isinstance(member, types.MemberDescriptorType)
