@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import torch
 
+from adprotocol.errors import UndecidableError
 from adprotocol.extend import tree_leaves
+from adprotocol.messages import kind_of
 
 # What every module has in its ``__dict__``.
 _COMMON = frozenset(vars(torch.nn.Module()))
@@ -23,5 +26,29 @@ def tensor_names(owner: torch.nn.Module, known: dict[int, bool]) -> list[str]:
     held = {n: v for n, v in vars(owner).items() if n not in _COMMON and not isinstance(v, NOT_ASKED)}
     for value in held.values():
         if id(value) not in known:
-            known[id(value)] = any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((value,)))
+            leaves = tree_leaves((value,))
+            known[id(value)] = any(isinstance(leaf, torch.Tensor) and type(leaf) is not Left for leaf in leaves)
     return [name for name, value in held.items() if known[id(value)]]
+
+
+class Left(torch.Tensor):
+    """What a stand-in has for a tensor that a call of the module may have left in an attribute: using it raises."""
+
+    place: str
+
+    @classmethod
+    def at(cls, owner: torch.nn.Module, name: str) -> Left:
+        """Return one for a tensor in an attribute of a module."""
+        left = torch.Tensor._make_subclass(cls, torch.empty(0, device="meta"))  # noqa: SLF001  (documented, for subclasses)
+        left.place = f"the attribute {name!r} of {kind_of(owner)}"
+        return left
+
+    @classmethod
+    def __torch_function__(cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse each function and property of tensors."""
+        place = next(leaf.place for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Left))
+        raise UndecidableError(
+            f"a stand-in made by combine reads a tensor in {place}, which is neither a parameter nor a buffer, and may "
+            "have been computed by a call of the module itself. Make a constant a buffer (persistent=False), a cache a "
+            "functools.cached_property, pass a state as an argument, or clear the attribute before combine"
+        )

@@ -7,9 +7,9 @@ of its own, with submodules of its own, so that the module is never touched.
 
 Tensors and modules that are no parts of the module, random generators and functions are
 shared; another object in an attribute is copied with what it holds. A function or a
-container by which the copy would compute with the module's own tensors is refused; what
-a ``cached_property`` holds, and a tensor that the last call left in an attribute, it has
-not.
+weak reference by which the copy would compute with the module's own tensors is refused. It
+does not have what a ``cached_property`` holds. A tensor that a call of the module may have
+left in an attribute is a state or a cache; one that raises where it is used takes its place.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import random
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, MutableMapping, MutableSequence
+from collections.abc import Mapping, MutableSequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import search, tree_leaves
+from adprotocol.extend import search
 from adprotocol_torch import attributes, distributed, internals
 from adprotocol_torch.tensors import is_float
 
@@ -56,33 +56,29 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
     memo: dict[int, Any] = {
         id(old): after[name].clone() if id(old) in buffers else after[name] for name, old in before.items()
     }
-    new = set(map(id, memo.values()))
     replaced = {id(old) for old in before.values() if memo[id(old)] is not old}
     parts = {id(part) for part in (*owners, *before.values())}
     cached = {cls: _cached_names(cls) for cls in set(map(type, owners))}
-    held = [(name in cached[type(owner)], value) for owner in owners for name, value in _attributes(owner)]
-    shared = [value for is_cached, value in held if is_cached]
-    shared += _shared(_items([value for is_cached, value in held if not is_cached]), replaced)
+    held = [(owner, *item) for owner in owners for item in _attributes(owner)]
+    own = [value for owner, name, value in held if name not in cached[type(owner)]]
+    items = _items(own)
+    shared = [value for owner, name, value in held if name in cached[type(owner)]] + _shared(items, replaced)
     memo.update({id(item): item for item in shared if id(item) not in parts})
+    # A constant may be an attribute, or in a tuple there.
+    constants = parts.union(map(id, _items([value for value in own if isinstance(value, (torch.Tensor, tuple))])))
+    for item in [item for item in items if not isinstance(item, attributes.Left) and is_float(item)]:
+        if id(item) not in (constants if item.grad_fn is None else parts):
+            places = _places(held, item)
+            if item.grad_fn is not None or any(_holds(owner, replaced) for owner, _ in places):
+                memo[id(item)] = attributes.Left.at(*places[0])
     try:
         copied = copy.deepcopy(module, memo)
     except (RuntimeError, TypeError, copy.Error) as error:
         raise refused(module, f", which cannot be copied: {error}") from error
-    kept: list[_Held] = []
     for owner in copied.modules():
-        for name, value in _attributes(owner):
-            if name in cached[type(owner)] or _is_computed(value, new):
-                del vars(owner)[name]
-            else:
-                kept.append((owner, name, value))
-    items = _items([value for _, _, value in kept])
-    for item in items:
-        if isinstance(item, MutableMapping):
-            for key in [key for key, value in item.items() if _is_computed(value, new)]:
-                del item[key]
-        elif isinstance(item, MutableSequence) and any(_is_computed(value, new) for value in item):
-            item[:] = [value for value in item if not _is_computed(value, new)]
-    _check_attributes(kept, items, replaced, new)
+        for name in cached[type(owner)]:
+            vars(owner).pop(name, None)
+    _refuse_references([(owner, *item) for owner in copied.modules() for item in _attributes(owner)], replaced)
     return copied
 
 
@@ -95,12 +91,6 @@ def _attributes(owner: torch.nn.Module) -> list[tuple[str, Any]]:
         if type(value) not in _TRIVIAL and (type(value) not in _EMPTY or value)
         if not (name in _TABLES or name.startswith("_flat_weight") or "state_dict" in name)
     ]
-
-
-def _is_computed(value: Any, new: set[int]) -> bool:
-    """Return whether a value, no container whose entries are judged one by one, was computed by the last call."""
-    leaves = () if isinstance(value, (MutableMapping, MutableSequence, torch.nn.Module)) else tree_leaves((value,))
-    return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None and id(leaf) not in new for leaf in leaves)
 
 
 def _check_class(owner: torch.nn.Module) -> None:
@@ -130,19 +120,9 @@ def _check_class(owner: torch.nn.Module) -> None:
         )
 
 
-def _check_attributes(kept: list[_Held], items: list[Any], replaced: set[int], new: set[int]) -> None:
+def _refuse_references(kept: list[_Held], replaced: set[int]) -> None:
     """Refuse what the copy holds by which it would compute with the tensors of the module itself."""
-    constants = new | set(map(id, _items([value for _, _, value in kept if isinstance(value, (torch.Tensor, tuple))])))
     # Of all at once, for parts of a module share much; the attribute is looked for in an error only.
-    for item in items:
-        if is_float(item) and id(item) not in constants and item.grad_fn is None:
-            for owner, name in _places(kept, item):
-                if _holds(owner, new - replaced):
-                    why = (
-                        "a tensor that is neither a parameter nor a buffer, and may be computed from the module's own; "
-                        "make it a functools.cached_property, or register_buffer(name, tensor, persistent=False)"
-                    )
-                    raise refused(owner, f": the attribute {name!r} of its {type(owner).__qualname__} holds {why}")
     for item in search([value for _, _, value in kept], _is_searched):
         if any(_holds(reference, replaced) for reference in (item, *_references(item))):
             owner, name = _places(kept, item)[0]

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import adprotocol
-from adprotocol import combine, partition, trainable, value_and_grad, within_gradient
+from adprotocol import combine, grad, non_differentiable, partition, trainable, value_and_grad, within_gradient
 from adprotocol.errors import TreeError, UndecidableError
 
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
@@ -383,34 +383,104 @@ def test_a_part_without_replaced_tensors_may_refer_to_itself(copies, monkeypatch
         assert module.metric.total == 0.0
 
 
-def test_activations_that_hooks_keep_are_left_out():
+def test_activations_that_hooks_keep_are_no_hindrance():
     module = Net()
-    module.seen, module.lists, module.pair, kept = {"steps": 3}, [[], 1], None, {}
+    module.kept, closed_over = {"steps": 3}, {}
 
     def keep(own, _args, result):
-        kept["first"] = result
+        closed_over["first"] = module.kept["first"] = own.pair = (result, 1)
 
-    def keep_in_module(own, _args, result):
-        own.pair = (result, 1)
-
-    module.first.register_forward_hook(keep)
-    module.second.register_forward_hook(keep_in_module)
-    out = module(X)
-    module.seen["out"], module.seen["nested"] = out, {"a": (out, 1), "b": 2}
-    module.lists[0].append(out)
+    handle = module.first.register_forward_hook(keep)
+    module(X)
+    with torch.no_grad():
+        module.kept["evaluated"] = [module(X)]
+    handle.remove()
+    module.first.register_forward_hook(lambda own, _args, result: setattr(own, "pair", (result, 2)))
+    before = module.kept["first"][0]
     made = doubled(module)
-    assert made.seen == {"steps": 3, "nested": {"b": 2}}
-    assert made.lists == [[], 1]
-    assert not hasattr(made.second, "pair")
-    assert set(module.seen) == {"steps", "out", "nested"}
+    assert made.kept["steps"] == 3
+    assert within_gradient(made) is True
+    assert within_gradient(non_differentiable(dict(made.named_parameters()))) is False
     assert torch.allclose(made(X), reference(module, X))
+    assert made.first.pair[1] == 2
+    assert module.kept["first"][0] is before
 
 
-def test_a_tensor_without_history_in_a_container_is_refused():
+class Recurrent(nn.Module):
+    """Keeps its hidden states, as those who write an RNN, or a cache of keys and values, do."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.Linear(2, 2)
+        self.reset()
+
+    def reset(self):
+        self.states, self.cache, self.last, self.named = [torch.zeros(1, 2)], [[], []], None, {}
+
+    def forward(self, x):
+        last = torch.tanh(self.cell(x) + self.states[-1])
+        self.states.append(last)
+        self.cache[0].append((last, 2.0 * last))
+        self.last = self.named["last"] = last
+        return last
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda m: m(X[:1]),
+        lambda m: torch.cat([keys for keys, _ in m.cache[0]]),
+        lambda m: m.cache[0][-1][1] @ X[:1].T,
+        lambda m: 1.0 * m.last,
+        lambda m: m.last[0],
+        lambda m: m.last.detach(),
+        lambda m: float(m.last.sum()),
+        lambda m: list(m.last),
+        lambda m: m.cell(m.named["last"]),
+        lambda m: torch.vmap(torch.sin)(m.last),
+    ],
+    ids=["call", "cat", "matmul", "product", "item", "detach", "number", "iterator", "module", "vmap"],
+)
+def test_what_a_call_left_behind_is_refused_where_it_is_used(use):
+    module = Recurrent()
+    module(X[:1])
+    made = doubled(module)
+    assert [len(made.states), len(made.cache[0])] == [2, 1]
+    again = combine({"cell.weight": made.cell.weight, "cell.bias": made.cell.bias}, like=made)
+    for stand_in in (made, again):
+        with pytest.raises(UndecidableError, match=r"attribute '\w+' of a Recurrent.*clear the attribute before"):
+            use(stand_in)
+        stand_in.reset()
+        assert torch.allclose(stand_in(X[:1]), torch.tanh(2.0 * module.cell(X[:1])))
+    assert len(module.states) == 2
+
+
+def test_a_cleared_state_serves_the_inner_steps_of_maml():
+    module = Recurrent()
+    module(X[:1])
+    module.reset()
+
+    def adapted(parameters):
+        made = combine(parameters, like=module)
+        made.reset()
+        return made(X[:1]).sum() + made(X[:1]).sum()
+
+    def by_hand(parameters):
+        first = torch.tanh(X[:1] @ parameters["cell.weight"].T + parameters["cell.bias"])
+        return first.sum() + torch.tanh(X[:1] @ parameters["cell.weight"].T + parameters["cell.bias"] + first).sum()
+
+    parameters = {name: value.detach() for name, value in module.named_parameters()}
+    found, expected = grad(adapted)(parameters), grad(by_hand)(parameters)
+    assert all(torch.allclose(found[name], expected[name]) for name in expected)
+
+
+def test_a_tensor_without_history_in_a_container_is_refused_where_it_is_used():
     module = Net()
     module.fused = [module.first.weight.detach() @ module.first.weight.detach().T]
-    with pytest.raises(UndecidableError, match=r"'fused' of its Net holds a tensor that is neither"):
-        doubled(module)
+    made = doubled(module)
+    assert torch.allclose(made(X), reference(module, X))
+    with pytest.raises(UndecidableError, match=r"'fused' of a Net, which is neither .*a constant a buffer"):
+        made.fused[0] @ X
 
 
 def test_scripted_modules_are_refused():
