@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY
 from adprotocol._dispatch.dtype import kind_of_dtype
-from adprotocol._dispatch.table import lookup
+from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._hooks.result import flatten_result, unflatten_result
@@ -117,8 +117,9 @@ class Value:
 
 
 def _is_output(leaf: Any) -> bool:
-    # A Python number is a constant.
-    return type(leaf) not in (float, complex) and lookup(type(leaf)).trainable(leaf) is not None
+    # A Python number is a constant, and so is the array of a library without AD.
+    binding, is_number = lookup(type(leaf)), type(leaf) in (float, complex)
+    return not is_number and binding is not BINDINGS.WITHOUT_AD and binding.trainable(leaf) is not None
 
 
 class _Given(Collector):

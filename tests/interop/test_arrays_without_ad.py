@@ -17,13 +17,19 @@ from adprotocol import (
     custom_derivative,
     explain,
     grad,
+    jacobian,
+    jvp,
     non_differentiable,
     partition,
     prevent_gradient,
+    register_structure,
+    register_trainable,
+    steepest_ascent,
     trainable,
     trainable_mask,
     tree_map,
     value_and_grad,
+    vjp,
     where,
     within_gradient,
 )
@@ -184,6 +190,70 @@ def test_no_framework_differentiates_it(library, x):
     ):
         with pytest.raises(BackendError, match=r"an array of a library without AD.*autograd, jax, torch"):
             call(x)
+
+
+FRAMEWORKS = [(jnp.asarray, "jax"), (torch.tensor, "torch"), (np.asarray, "autograd")]
+
+
+@pytest.mark.parametrize(("array", "framework"), FRAMEWORKS, ids=["jax", "torch", "autograd"])
+def test_products_beside_the_arrays_of_a_framework(library, x, array, framework):
+    # In an argument, in a structure that is differentiated, and in the value.
+    def fun(model, data):
+        return {"y": model["w"] * 3.0, "data": data}
+
+    # Only NumPy's arrays may be a framework's results, which a label tells from constants.
+    data = NonDifferentiable(x) if library.name == "numpy" else x
+    model, one = {"w": array([1.0, 2.0]), "x": NonDifferentiable(x)}, array([1.0, 0.0])
+    value, pull = vjp(lambda model: fun(model, data), model, backend=framework)
+    assert getattr(value["data"], "value", value["data"]) is x
+    (by_model,) = pull({"y": one, "data": None})
+    assert by_model["w"].tolist() == [3.0, 0.0]
+    assert by_model["x"] is None
+    value, tangent = jvp(fun, (model, data), ({"w": one, "x": None}, None), backend=framework)
+    assert getattr(value["data"], "value", value["data"]) is x
+    assert tangent["y"].tolist() == [3.0, 0.0]
+    assert tangent["data"] is None
+    for mode in ("reverse", "forward"):
+        matrix = jacobian(fun, mode=mode, backend=framework)(model, data)
+        assert matrix["y"]["w"].tolist() == [[3.0, 0.0], [0.0, 3.0]]
+        assert matrix["y"]["x"] is matrix["data"] is None
+
+
+def test_no_framework_has_products_with_it(library, x):
+    if library.name == "numpy":
+        assert vjp(lambda x: 3.0 * x, x)[1](np.ones(3))[0].tolist() == [3.0, 3.0, 3.0]
+        return
+    for call in (
+        lambda: vjp(lambda x: x + x, x),
+        lambda: jvp(lambda x: x + x, (x,), (x,)),
+        lambda: jacobian(lambda x: x + x)(x),
+    ):
+        with pytest.raises(BackendError, match=r"an array of a library without AD.*autograd, jax, torch"):
+            call()
+
+
+def test_a_step_of_an_optimiser(library, x):
+    moved = steepest_ascent({"w": x, "n": 1})
+    assert isinstance(moved["w"], library.kind)
+    np.testing.assert_allclose(library.numpy(moved["w"]), VALUES)
+
+
+def test_a_structure_that_holds_it(x):
+    @register_structure
+    @dataclasses.dataclass
+    class Model:
+        w: object
+        data: object
+
+    register_trainable(Model, ["w"])
+    gradient = jax.jit(grad(lambda m: m.w * 3.0))(Model(jnp.ones(()), None))
+    assert float(gradient.w) == 3.0
+    model = Model(jnp.ones(()), x)
+    gradient = grad(lambda m: m.w * 3.0)(model)
+    assert float(gradient.w) == 3.0
+    assert gradient.data is None
+    assert trainable(model).data is None
+    assert combine(*partition(model)).data is x
 
 
 # Other arrays.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, assert_type
 
 import jax
@@ -9,7 +10,18 @@ import jax.numpy as jnp
 import torch
 from torch import nn
 
-from adprotocol import combine, cond, grad, non_differentiable, partition, value_and_grad, within_gradient
+from adprotocol import (
+    combine,
+    cond,
+    grad,
+    jacobian,
+    jvp,
+    non_differentiable,
+    partition,
+    value_and_grad,
+    vjp,
+    within_gradient,
+)
 
 
 def by_jax(x: jax.Array) -> jax.Array:
@@ -36,6 +48,13 @@ def main() -> None:
     value, gradient = value_and_grad(loss)(model, y)
     assert_type(value, torch.Tensor)
     assert sorted(gradient) == ["bias", "weight"]
+    output, pull = vjp(loss, model, y)
+    assert_type(output, torch.Tensor)
+    assert sorted(pull(torch.ones(()))[0]) == ["bias", "weight"]
+    assert_type(vjp(by_torch, y), tuple[torch.Tensor, Callable[[Any], tuple[torch.Tensor]]])
+    assert_type(vjp(by_jax, x), tuple[jax.Array, Callable[[Any], tuple[jax.Array]]])
+    assert_type(jvp(by_jax, (x,), (x,)), tuple[jax.Array, jax.Array])
+    assert_type(jacobian(by_torch)(y), Any)
     params, rest = partition(model, where="weight")
     assert_type(combine(params, rest), dict[str, Any])
     assert combine(params, rest)["weight"] is model.weight

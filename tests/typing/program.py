@@ -6,8 +6,9 @@ with no cast and no ignored error.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_type
+from typing import Any, NamedTuple, TypeVar, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +19,17 @@ from adprotocol import (
     combine,
     cond,
     grad,
+    jacobian,
+    jvp,
     non_differentiable,
     partition,
     tree_map,
     value_and_grad,
+    vjp,
     where,
     within_gradient,
 )
 from adprotocol.typing import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Array = NDArray[np.float64]
 
@@ -146,6 +147,20 @@ def main() -> None:
     assert_type(Quadratic(2.0).slope(3.0), Quadratic)
     value, (slopes, slope) = value_and_grad(untyped, argnums=(0, 1))({"w": 2.0}, 3.0)
     assert (value, slopes["w"], slope) == (6.0, 3.0, 2.0)
+
+    # The class of the primals in, the same out; of the value in a tangent.
+    product, pull = vjp(loss, model, 3.0)
+    assert_type(product, float)
+    assert_type(pull, Callable[[Any], tuple[Model, float]])
+    assert_type(pull(1.0)[0].offset, float)
+    _, pull_all, aux = vjp(loss_and_size, model, 3.0, has_aux=True)
+    assert_type(aux, dict[str, int])
+    assert len(pull_all(1.0)) == 2
+    assert_type(jvp(loss, (model, 3.0), (None, 1.0)), tuple[float, float])
+    assert_type(jvp(loss_and_size, (model, 3.0), (None, 1.0), has_aux=True), tuple[float, float, dict[str, int]])
+    # A Jacobian has the structure of the value over that of the argument, which no type says.
+    assert_type(jacobian(loss)(model, 3.0, power=2), Any)
+    assert_type(jacobian(loss_and_size, argnums=1, has_aux=True)(model, 3.0), tuple[Any, dict[str, int]])
 
     params, rest = adprotocol.partition(model, where=lambda path, leaf: path.endswith("variance"))
     assert_type(adprotocol.combine(params, rest), Model)
