@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 def refuse_number(value: Any, start: int) -> None:
     """Refuse a Python number that was computed from tracked tensors: its derivative is lost, not zero."""
     if torch.compiler.is_dynamo_compiling() or next_sequence_number() != start:
-        msg = (
+        raise OutputError(
             f"the differentiated function returned the Python number {value} computed from tracked tensors; item() "
             f"and float() cut off the derivative. {remedy('python-numbers')}"
         )
-        raise OutputError(msg)
 
 
 def warn_independent(owners: Sequence[Any]) -> None:

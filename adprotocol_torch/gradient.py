@@ -63,8 +63,8 @@ def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> tuple[list[An
     moving = [torch.zeros_like(x) if t is None else like_tensor(t, x).clone() for t, x in pairs]
     try:
         return functorch_gradient.jvp(fun, tensors, moving)
-    except NotImplementedError as error:
-        if "forward AD" not in str(error):
+    except RuntimeError as error:
+        if not any(words in str(error) for words in internals.NO_FORWARD_MODE):
             raise
         return jvp_by_vjp(vjp, fun, tensors, moving, torch.zeros_like)
 

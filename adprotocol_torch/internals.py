@@ -49,6 +49,10 @@ enter_grad = torch._C._functorch._grad_increment_nesting
 # The public ways to switch torch functions off leave those of modes on.
 without_torch_function: Any = torch._C.DisableTorchFunction
 
+# How errors begin or go on of what has no forward mode: an operation, an ``autograd.Function`` without a jvp or of the
+# older form. There is no class of error for it.
+NO_FORWARD_MODE = ("forward AD", "forward mode AD", "autograd.Function with functorch transforms")
+
 # Documented, in modules with an underscore.
 is_traceable_wrapper_subclass: Any = _python_dispatch.is_traceable_wrapper_subclass
 

@@ -125,6 +125,7 @@ class Call:
 
     def run(self, tracked: list[Any]) -> Any:
         """Return the result of the function with these leaves."""
+        self.restore()  # where it runs again
         rest, shared = iter(tracked), self._frozen
         if len(self._places) > 0:
             shared = {**shared, **{key: tracked[place] for key, place in self._places.items()}}
@@ -138,8 +139,8 @@ class Call:
 
     def restore(self) -> None:
         """Undo the changes to viewed objects."""
-        for restore in reversed(self._undo):
-            restore()
+        while self._undo:
+            self._undo.pop()()
 
     def structured(self, entries: Sequence[Any]) -> list[Any]:
         """Return for each differentiated argument its structure with an entry for each selected leaf, else None."""

@@ -174,6 +174,46 @@ def test_an_operation_without_forward_mode_is_transposed():
         assert close(tangent, want)
 
 
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * cotangent
+
+
+class CubeOfOldForm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    backward = Cube.backward
+
+
+@pytest.mark.parametrize("function", [Cube.apply, CubeOfOldForm.apply])
+def test_a_function_with_a_backward_alone_is_transposed(function):
+    module = torch.nn.Linear(1, 1)
+    with torch.no_grad():
+        module.weight.fill_(2.0)
+        module.bias.fill_(1.0)
+    assert close(jvp(function, (X,), (ONES,))[1], [3.0, 12.0])
+    assert close(jvp(grad(lambda x: function(x).sum()), (X,), (X,))[1], 6 * X**2)
+    # A single number that moves is pushed forward.
+    assert close(jacobian(function)(X[1:]), [[12.0]])
+    # The function runs again, on a module that is as before.
+    weight, tangents = module.weight, {"weight": torch.ones(1, 1), "bias": None}
+    assert close(jvp(lambda m: function(m(X[:1])), (module,), (tangents,))[1], [27.0])
+    assert module.weight is weight
+
+
 def test_sparse_gradients_are_pulled_and_have_no_jacobian():
     embedding, places = torch.nn.Embedding(5, 2, sparse=True), torch.tensor([1, 2])
     _, pull = vjp(lambda e: e(places) * 1.0, embedding)
