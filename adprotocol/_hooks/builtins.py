@@ -186,10 +186,7 @@ install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
 )
-install(
-    Binding(CLASS, non_differentiable=constant.refuse_class, explain="a class"),
-    type,
-)
+install(Binding(CLASS, non_differentiable=constant.refuse_class, explain="a class"), type)
 install(
     Binding(
         LABEL,
