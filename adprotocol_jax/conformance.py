@@ -44,17 +44,9 @@ class JaxHarness(Harness):
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
         """Return the further functions of JAX for each capability."""
         return {
-            "grad": {
-                "linearize": _grad_by_linearize,
-                "jacrev": jax.jacrev,
-                "jacfwd": jax.jacfwd,
-            },
+            "grad": {"linearize": _grad_by_linearize, "jacrev": jax.jacrev, "jacfwd": jax.jacfwd},
             "jvp": {"linearize": _jvp_by_linearize, "jacfwd": _jvp_by_jacobian},
-            "jit": {
-                "shard_map": self._shard_map,
-                "make_jaxpr": _jit_by_jaxpr,
-                "export": _jit_by_export,
-            },
+            "jit": {"shard_map": self._shard_map, "make_jaxpr": _jit_by_jaxpr, "export": _jit_by_export},
             "scan": {"fori_loop": _scan_by_loop},
             "checkpoint": {"everything_saveable": _checkpoint_saving},
             "custom_rule": {"custom_vjp": _rule_by_vjp},

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 
     from adprotocol.extend import DerivativeRule, Outline
 
-_CLOSED_OVER = (
-    "{}, which has a derivative rule, uses a value that is differentiated and is no argument of it, so that this "
-    "derivative would be lost; pass the value as a positional argument"
-)
-
 
 def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
     """Call the function; the derivative of its results is that of the rule."""
@@ -97,7 +92,7 @@ _CONVERTED = (int, float, complex, np.ndarray, np.generic, *internals.LITERALS)
 def _refuse_closed_over(arrays: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> None:
     for array, need in zip(arrays[: call.closed_over], needed, strict=False):
         if need:
-            primitives.refuse(array, _CLOSED_OVER.format(call.rule.name))
+            primitives.refuse(array, str(call.rule.hidden_error()))
 
 
 def _tangents(kept: Sequence[Any], tangents: Sequence[Any], *, needed: Any, call: RuleCall, forward: bool) -> list[Any]:

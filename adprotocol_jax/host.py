@@ -15,10 +15,17 @@ from jax.interpreters import batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from adprotocol.errors import RuleError
+from adprotocol.extend import search
 from adprotocol_jax import internals, primitives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+_CLOSED_OVER = (
+    "a host function uses a value that JAX traces and that is no argument of it, so that it has no number when it "
+    "runs; pass the value as an argument, or close over its shape if that is all it uses"
+)
 
 
 def call(
@@ -34,6 +41,8 @@ def call(
             "its results; declare them by host_function(like=...)"
         )
         raise RuleError(msg)
+    if any(isinstance(value, jax.core.Tracer) for value in search(getattr(fun, "__wrapped__"))):  # noqa: B009
+        raise RuleError(_CLOSED_OVER)
     results = _host_p.bind(*arrays, fun=fun, types=tuple(map(internals.type_like, like)), batched=batched)
     # JAX assumes that the results of a callback are equal on all devices of a mesh.
     axes = frozenset().union(*map(internals.varying_axes, arrays))
@@ -59,7 +68,10 @@ def _stage(*arrays: Any, fun: Any, types: Any, batched: bool) -> Any:  # noqa: A
 
 
 def _results(fun: Any, arrays: Sequence[Any], types: Any) -> list[Any]:
-    results = fun([np.asarray(array) for array in arrays])
+    try:
+        results = fun([np.asarray(array) for array in arrays])
+    except jax.errors.JAXTypeError as error:  # of an object that it uses
+        raise RuleError(_CLOSED_OVER) from error
     return list(map(_as_type, results, types or map(internals.type_like, results)))
 
 

@@ -28,7 +28,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import ad
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
 # The one concrete array class; public code knows only the abstract jax.Array, of
@@ -111,24 +111,27 @@ def has_tangent_now(value: Any) -> bool:
     return type(aval) is _ShapedArray and aval.dtype in _FLOATS and value._trace is _trace_ctx.trace
 
 
+def _active_traces() -> Iterator[Any]:
+    """Yield the innermost active trace, and those around it as far as they are known."""
+    trace: Any = _core.trace_ctx.trace
+    while trace is not None:
+        yield trace
+        trace = getattr(trace, "parent_trace", None)
+
+
 def is_differentiating() -> bool:
     """Return whether the code runs inside ``grad`` or ``jvp``, whichever values these differentiate.
 
     A function that jit traces is called once, so the transformations around its later calls are unknown there.
     """
-    trace = _core.trace_ctx.trace
-    while trace is not None and not isinstance(trace, _TANGENT_TRACES):
-        trace = getattr(trace, "parent_trace", None)
-    return trace is not None
+    return any(isinstance(trace, _TANGENT_TRACES) for trace in _active_traces())
 
 
 def is_eager() -> bool:
     """Return whether code runs as it is written: at most inside grad, jvp and vmap, in no program that is staged."""
-    trace = _core.trace_ctx.trace
     # These evaluate as the trace around them does.
-    while isinstance(trace, (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)):
-        trace = trace.parent_trace
-    return isinstance(trace, _core.EvalTrace)
+    evaluating = (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)
+    return isinstance(next(trace for trace in _active_traces() if not isinstance(trace, evaluating)), _core.EvalTrace)
 
 
 def concrete(value: Any) -> Any:
@@ -140,11 +143,11 @@ def concrete(value: Any) -> Any:
 
 def is_tracer_of_ended_trace(value: Any) -> bool:
     """Return whether a value is a tracer of a trace that has ended, as far as the active traces are known."""
-    trace = _core.trace_ctx.trace
-    while trace is not None and trace is not getattr(value, "_trace", trace):
+    for trace in _active_traces():
+        if trace is getattr(value, "_trace", trace):
+            return False
         if isinstance(trace, _core.EvalTrace):
             return True
-        trace = getattr(trace, "parent_trace", None)
     return False
 
 
@@ -175,6 +178,12 @@ def trace_of(tracer: Any) -> Any:
     return tracer._trace
 
 
+def closed_over() -> list[Any]:
+    """Return what the programs that are being traced close over."""
+    frames = [trace.frame for trace in _active_traces() if hasattr(trace, "frame")]
+    return [getattr(value, "canonical", value) for frame in frames for value in frame.constvar_to_val.values()]
+
+
 def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
     """Change what a program that is being traced closes over; types stay.
 
@@ -196,13 +205,13 @@ _PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
 
 def is_closed_over_by_program(tracer: Any) -> bool:
     """Return whether a tracer may be a constant of a program of its own that is being traced."""
-    trace = _core.trace_ctx.trace
-    while trace is not None and trace is not tracer._trace:
+    for trace in _active_traces():
+        if trace is tracer._trace:
+            return False
         info = getattr(getattr(trace, "frame", None), "debug_info", None)
         if getattr(info, "traced_for", "") in _PROGRAMS:
             return True
-        trace = getattr(trace, "parent_trace", None)
-    return trace is None
+    return True
 
 
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:

@@ -57,31 +57,34 @@ class RuleCall:
         """Return the results and arguments that a derivative needs."""
         return [*results, *(arrays[self.closed_over :] if self.rule.keeps_arrays else ())]
 
-    def _derivative(self, needed: Sequence[bool], kept: Sequence[Any]) -> _Derivative:
-        """Return the derivative at what was kept."""
+    def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
+        """Return the tangents of the results, given those of the arguments that are needed."""
+        return self._applied("forward", needed, kept, nonzero)
+
+    def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """Return the gradients of the arguments that are needed, given the cotangents of the results."""
+        return self._applied("backward", needed, kept, cotangents)
+
+    def _applied(self, mode: str, needed: Sequence[bool], kept: Sequence[Any], flowing: Sequence[Any]) -> list[Any]:
+        """Run the rule at what was kept; refuse its use of a tracer whose trace has ended, also of one in an object."""
         rule = self.rule
-        if any(map(internals.is_tracer_of_ended_trace, rule.closed_over_by_rules())):
-            msg = (
-                f"a derivative rule of {rule.name} uses a value that JAX traces and that is no argument, and "
-                "JAX calls the rule when that trace is over; pass the value as a positional argument, whose gradient "
-                "may be None"
-            )
-            raise RuleError(msg)
         count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
         if rule.once:
             kept = [primitives.prevented(value, rule.once) for value in kept]
         arrays = list(kept[count:]) if rule.keeps_arrays else list(map(internals.blank, self.types))
         derivative = _Derivative(rule, self.outline, needed[self.closed_over :], list(kept[:count]), arrays)
         derivative.types = self.types
-        return derivative
-
-    def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
-        """Return the tangents of the results, given those of the arguments that are needed."""
-        return self._derivative(needed, kept).forward(nonzero)
-
-    def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        """Return the gradients of the arguments that are needed, given the cotangents of the results."""
-        return self._derivative(needed, kept).backward(list(cotangents))
+        try:
+            results: list[Any] = getattr(derivative, mode)(list(flowing))
+            if not any(map(internals.is_tracer_of_ended_trace, (*results, *internals.closed_over()))):
+                return results
+        except jax.errors.UnexpectedTracerError:
+            pass
+        msg = (
+            f"a derivative rule of {rule.name} uses a value that JAX traces and that is no argument, and JAX calls the "
+            "rule when that trace is over; pass the value as a positional argument, whose gradient may be None"
+        )
+        raise RuleError(msg)
 
 
 class _Derivative(Derivative):
@@ -165,23 +168,16 @@ class BatchedCall(RuleCall):
     """A call for each row of a batch, of which `dims` says which operands have it, as leading axis."""
 
     def __init__(self, call: RuleCall, dims: Sequence[int | None], mapped: Callable[..., Any]) -> None:
-        self.rule: DerivativeRule = call.rule
-        self.types: list[Any] = call.types
-        self.program: ClosedJaxpr | None = None
-        self.closed_over: int = call.closed_over
+        vars(self).update(vars(call), program=None)
         self.call = call
         self.dims: tuple[int | None, ...] = tuple(dims)
         # `jax.vmap` for this batch: its size and its name.
         self.mapped = mapped
 
-    @property
-    def outline(self) -> Outline:
-        """Return that of a row."""
-        return self.call.outline  # type: ignore[no-any-return]
-
     def trace(self, *arrays: Any) -> list[Any]:
         """Run the function for each row."""
         results = self.mapped(lambda *rows: self.call.run(rows), in_axes=self.dims)(*arrays)
+        self.outline = self.call.outline
         refuse_objects(self.rule, self.outline)
         return list(results)
 

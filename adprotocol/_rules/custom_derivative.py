@@ -204,9 +204,9 @@ class CustomDerivative(Wrapper):
         if key is not None:
             self.known[key] = rule
         made = binding.custom_rule(rule, arrays)
-        if not isinstance(made, tuple) or len(made) != 2 or not _are_results(*made):  # noqa: PLR2004
+        results, outline = made if isinstance(made, tuple) and len(made) == 2 else (None, None)  # noqa: PLR2004
+        if not isinstance(outline, Outline) or not isinstance(results, (list, tuple)) or len(results) != outline.size:
             raise wrong_result(binding.framework, "custom_rule", made, "the results and the outline of rule.fun")
-        results, outline = made
         returned = outline.filled(results)
         return returned[0] if self.has_residuals else returned
 
@@ -270,10 +270,6 @@ def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
         elif not (kind is PLAIN or (kind is NUMPY and not holds_objects(value))):
             return None
     return sole
-
-
-def _are_results(results: Any, outline: Any) -> bool:
-    return isinstance(outline, Outline) and isinstance(results, (list, tuple)) and len(results) == outline.size
 
 
 install(BINDINGS.FUNCTION, CustomDerivative)

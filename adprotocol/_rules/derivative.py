@@ -5,7 +5,6 @@ A plugin derives a class from `Derivative`, which knows its arrays.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 
 from adprotocol._dispatch.dtype import dtype_name
@@ -13,7 +12,7 @@ from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol._rules.outline import Outline
 
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     Linear = Callable[[list[Any]], list[Any]]
 
 _UNDER_WAY = threading.local()
-# One is nested in another for each order of the derivative. PyTorch's engine goes on in another thread at a depth of
-# 60, and each takes some 60 of the frames that Python allows.
+# By the name of a function, how many of its transposes are nested: one for each order of the derivative. PyTorch's
+# engine goes on in another thread at a depth of 60, and each takes some 60 of the frames that Python allows.
 _DEEPEST = 10
 
 
@@ -162,10 +161,20 @@ class Derivative:
         self, mode: Linear, sources: Sequence[Any], targets: Sequence[Any], given: Sequence[Any]
     ) -> list[Any]:
         """Apply the transpose of the other mode, which is the same at all points, to what flows."""
-        with _transposing(self.rule):
+        name, depths = self.rule.name, vars(_UNDER_WAY)
+        if depths.setdefault(name, 0) == _DEEPEST:
+            msg = (
+                f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that "
+                "none can be derived from it; give it one with defvjp"
+            )
+            raise RuleError(msg)
+        depths[name] += 1
+        try:
             self.check_linear(mode, sources, targets)
             zeros = [self.like(None, source) for source in sources]
             return self.transpose(mode, zeros)(list(given))
+        finally:
+            depths[name] -= 1
 
 
 def _probe(like: Any, shift: float) -> Any:
@@ -173,21 +182,3 @@ def _probe(like: Any, shift: float) -> Any:
 
     shape = tuple(getattr(like, "shape", ()))
     return np.cos(np.arange(np.prod(shape, dtype=int)) + shift).reshape(shape)
-
-
-@contextlib.contextmanager
-def _transposing(rule: Any) -> Iterator[None]:
-    """Refuse a rule whose transpose needs its own transpose; for a ``with`` block."""
-    name = rule.name
-    count = vars(_UNDER_WAY)
-    if count.setdefault(name, 0) == _DEEPEST:
-        msg = (
-            f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that "
-            "none can be derived from it; give it one with defvjp"
-        )
-        raise RuleError(msg)
-    count[name] += 1
-    try:
-        yield
-    finally:
-        count[name] -= 1

@@ -11,7 +11,7 @@ from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.check import is_complex
-from adprotocol._rules.outline import Outline, outlined
+from adprotocol._rules.outline import Outline, is_plain, outlined
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, children_of, count_leaves, map_nodes, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -49,7 +49,8 @@ def host_function(
             other values. Without it, a decorator.
         like: called with the same arguments, returns the structure of the result with
             arrays of its shapes and dtypes; their values do not matter. It gets arrays
-            that take no memory and hold zeros. A program that a compiler stages needs it.
+            that take no memory and hold zeros, and is called once for arguments of equal
+            shapes, dtypes and numbers. A program that a compiler stages needs it.
         batched: whether the function takes any number of leading axes, the same for
             every array. Under vmap it is then called once, and else for each row.
 
@@ -83,6 +84,8 @@ class HostFunction(Wrapper):
         super().__init__(fun)
         self.like = like
         self.batched = batched
+        # By signature, what `like` tells: the outline of the result, and the types of its arrays.
+        self.known: dict[Any, tuple[Outline, list[Any]]] = {}
 
     def __repr__(self) -> str:
         return f"<host function {self.name}>"
@@ -122,6 +125,7 @@ class HostCall:
 
     def __init__(self, host: HostFunction, arguments: Outline) -> None:
         self.host = host
+        self.__wrapped__ = host.fun
         self.arguments = arguments
         # That of the result: as `like` tells it, then as it was in the last run.
         self.outline: Outline = arguments
@@ -132,21 +136,27 @@ class HostCall:
         """Call a function; return the arrays that it returned, and the outline of its result."""
         args, static = self.arguments.filled(arrays)
         leaves, treespec = flatten_result(fun(*args, **static))
-        own = (
-            count_leaves(children_of(treespec)[0]) if self.host.has_residuals and treespec is not None else len(leaves)
-        )
+        own = count_leaves(children_of(treespec)[0]) if self.host.has_residuals and treespec else len(leaves)
         # Residuals may be anything.
-        objects = [i for i in range(own, len(leaves)) if not _is_array(leaves[i])]
-        places = [i for i in range(len(leaves)) if i not in objects]
-        shown = ", ".join([kind_of(leaves[i]) for i in objects])
-        return [leaves[i] for i in places], Outline(treespec, leaves, places, objects=shown)
+        places = [i for i, leaf in enumerate(leaves) if i < own or _is_array(leaf)]
+        objects = ", ".join([kind_of(leaf) for i, leaf in enumerate(leaves) if i not in places])
+        return [leaves[i] for i in places], Outline(treespec, leaves, places, objects=objects)
 
     def expected(self, arrays: Sequence[Any]) -> list[Any]:
-        """Return arrays, without memory, of the shapes and dtypes that `like` tells."""
+        """Return arrays, without memory, of the shapes and dtypes that `like` tells; it is called once a signature."""
         import numpy as np  # noqa: PLC0415  (a host function uses it)
 
-        results, self.outline = self._call(self.host.like, list(map(blank_array, arrays)))  # type: ignore[arg-type]
-        self.types = [result if hasattr(result, "dtype") else np.asarray(result) for result in results]
+        known, signature = self.host.known, self.arguments.signature(arrays)
+        try:
+            told = known.get(signature)
+        except TypeError:  # an argument without a hash
+            told = None
+        if told is None:
+            results, outline = self._call(self.host.like, list(map(blank_array, arrays)))  # type: ignore[arg-type]
+            told = outline, [blank_array(one if hasattr(one, "dtype") else np.asarray(one)) for one in results]
+            if is_plain(signature[0]) and len(known) < _MOST_SIGNATURES:
+                known[signature] = told
+        self.outline, self.types = told
         return self.types
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
@@ -202,6 +212,10 @@ class HostCall:
             )
             raise RuleError(msg)
         return converted
+
+
+# A number that differs in each call, such as a step of time, makes one for each.
+_MOST_SIGNATURES = 32
 
 
 def _is_array(leaf: Any) -> bool:

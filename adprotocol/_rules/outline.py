@@ -86,6 +86,11 @@ class Outline:
         """Return the value with these arrays."""
         return arrays[0] if self is ONE_ARRAY else build(self.treespec, iter(self.by_leaf(arrays, self._leaves)))
 
+    def signature(self, arrays: Sequence[Any]) -> tuple[Any, Any]:
+        """Return what distinguishes the value without the elements of these arrays, and what distinguishes these."""
+        others = self.treespec, tuple(map(type, self._leaves)), tuple(self._leaves), tuple(self._places)
+        return others, tuple([(tuple(array.shape), array.dtype) for array in arrays])
+
     def by_leaf(self, values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
         """Return `others`, one for each leaf, with the next of `values` in each place of an array."""
         entries = list(others)
@@ -108,6 +113,13 @@ class Outline:
         return build(*without_labels(self.spec, iter(self.of_outputs(cotangents))))
 
 
+def is_plain(value: Any) -> bool:
+    """Return whether a value is a class, a number or text, or a tuple of such: who keeps it keeps no array alive."""
+    return type(value) in _PLAIN or isinstance(value, type) or (type(value) is tuple and all(map(is_plain, value)))
+
+
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
 # That of a function that returned one array, as most do.
 ONE_ARRAY = Outline()
 
@@ -127,8 +139,7 @@ class Arguments(Outline):
     __slots__ = ("_is_fixed", "are_arrays", "specs")
 
     def __init__(self, leaves: Sequence[Any], treespec: Treespec = None) -> None:
-        super().__init__(None, leaves, [i for i, leaf in enumerate(leaves) if is_array(leaf)])
-        self.treespec = treespec
+        super().__init__(treespec, leaves, [i for i, leaf in enumerate(leaves) if is_array(leaf)])
         self.are_arrays: bool = treespec is None and self.size == len(leaves)
         # The structure of each positional argument.
         self.specs: tuple[Treespec, ...] = (

@@ -6,13 +6,15 @@ gradients and checks; the plugin of its framework's arrays.
 
 from __future__ import annotations
 
+import functools
+
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.check import Collector
 from adprotocol._rules.closure import closed_over, hidden_error
-from adprotocol._rules.host_function import HostFunction, host_hook, read_only
+from adprotocol._rules.host_function import HostFunction, blank_array, host_hook, read_only
 from adprotocol._rules.outline import ONE_ARRAY, Arguments, Outline, is_array, labelled_leaves
 from adprotocol._rules.signature import keyword_defaults, reads, takes_arguments
 from adprotocol._trees.held import check_held, check_opaque, search
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
+
+    Arrays = Sequence[Any]
 
 
 class Rule:
@@ -39,16 +43,16 @@ class Rule:
     def __init__(self, given: Callable[..., Any], fun: Callable[..., Any], *, has_residuals: bool) -> None:
         self.given = given
         self.host: HostFunction | None = given if isinstance(given, HostFunction) else None
+        self.fun: Callable[..., Any] = given if self.host is None else self.host.fun
         self._takes_arguments = not has_residuals or takes_arguments(given)
         # The keyword-only arguments that a call may leave out.
         self._defaults = keyword_defaults(fun, given)
 
     def __call__(self, flowing: Any, returned: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Return what the rule does for these cotangents or tangents."""
-        run = self.given if self.host is None else self.host.fun
         passed = args if self._takes_arguments else ()
         try:
-            return run(flowing, returned, *passed, **(self._defaults | static))
+            return self.fun(flowing, returned, *passed, **(self._defaults | static))
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # of the rule's own lines
                 raise
@@ -106,7 +110,7 @@ class DerivativeRule:
         """Return the error for a function that uses a differentiated value which is not an argument of it."""
         return hidden_error(self.name)
 
-    def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
+    def fun(self, arrays: Arrays) -> tuple[list[Any], Outline]:
         """Run the function; return the arrays that it returned, NumPy's and inexact numbers included, and the rest.
 
         The plugin makes the framework's arrays of them, all of which `vjp` and `jvp` get as `results`.
@@ -142,12 +146,7 @@ class DerivativeRule:
         return [result.copy() if lookup(type(result)).kind is NUMPY else result for result in results]
 
     def vjp(
-        self,
-        needed: Sequence[bool],
-        cotangents: Sequence[Any],
-        results: Sequence[Any],
-        outline: Outline,
-        arrays: Sequence[Any],
+        self, needed: Sequence[bool], cotangents: Arrays, results: Arrays, outline: Outline, arrays: Arrays
     ) -> list[Any]:
         """Return the gradient for each of `arrays` that is needed, in order, by the rule for reverse mode.
 
@@ -155,15 +154,12 @@ class DerivativeRule:
         gradient is None for zeros, else an array of the right shape, of this framework or NumPy's, or a number; complex
         only if the array is. The plugin makes an array of the right dtype of it.
         """
+        rule = self._function.vjp
 
-        def run(cotangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+        def run(cotangents: Arrays, arrays: Arrays, results: Arrays) -> list[Any]:
             args, static = self._arguments.filled(arrays)
-            gradients = self._function.vjp(outline.cotangent(cotangents), outline.filled(results), args, static)
-            if (
-                len(args) == 1
-                and gradients is not None
-                and not isinstance(args[0], tuple) | isinstance(gradients, tuple)
-            ):
+            gradients = rule(outline.cotangent(cotangents), outline.filled(results), args, static)
+            if len(args) == 1 and not isinstance(args[0], tuple) and not isinstance(gradients, (tuple, type(None))):
                 gradients = (gradients,)
             if not isinstance(gradients, tuple) or len(gradients) != len(args):
                 came = f"a tuple of {len(gradients)}" if isinstance(gradients, tuple) else kind_of(gradients)
@@ -180,18 +176,20 @@ class DerivativeRule:
             return [entry for entry, need in zip(entries, needed, strict=True) if need]
 
         likes = [array for array, need in zip(arrays, needed, strict=True) if need]
-        return self._applied(self._function.vjp, run, (cotangents, results, arrays), likes)
+        if rule.host is None or reads(rule.fun, 1):
+            return self._applied(rule, run, (cotangents, arrays, results), likes)
+        # A compiler then leaves out the call of the function if nobody else uses the result.
+        blank = list(map(blank_array, results))
+        return self._applied(rule, functools.partial(run, results=blank), (cotangents, arrays), likes)
 
-    def jvp(
-        self, tangents: Sequence[Any], results: Sequence[Any], outline: Outline, arrays: Sequence[Any]
-    ) -> list[Any]:
+    def jvp(self, tangents: Arrays, results: Arrays, outline: Outline, arrays: Arrays) -> list[Any]:
         """Return the tangent of each of the first ``outline.count`` results, by the rule for forward mode.
 
         Of `tangents` there is one for each of `arrays`, zeros where none is propagated, and None for one that is not
         inexact. What is returned is as for `vjp`.
         """
 
-        def run(tangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+        def run(tangents: Arrays, arrays: Arrays, results: Arrays) -> list[Any]:
             args, static = self._arguments.filled(arrays)
             of_arguments = self._arguments.tangents(tangents)
             tangent = self._function.jvp(of_arguments, outline.filled(results), args, static)
@@ -199,10 +197,10 @@ class DerivativeRule:
             collector.add(tangent, outline.spec, "the result")
             return outline.of_arrays(collector.entries)[: outline.count]
 
-        return self._applied(self._function.jvp, run, (tangents, results, arrays), list(results[: outline.count]))
+        return self._applied(self._function.jvp, run, (tangents, arrays, results), list(results[: outline.count]))
 
     def _applied(
-        self, rule: Rule, run: Callable[..., list[Any]], lists: tuple[Sequence[Any], ...], likes: list[Any]
+        self, rule: Rule, run: Callable[..., list[Any]], lists: tuple[Arrays, ...], likes: list[Any]
     ) -> list[Any]:
         """Return what a rule returns, one for each of `likes`: a host function gets NumPy's arrays in these lists."""
         if rule.host is None:
@@ -214,6 +212,7 @@ class DerivativeRule:
         present = [[array is not None for array in values] for values in lists]
         places = [next(place for place, other in enumerate(arrays) if other is array) for array in likes]
 
+        @functools.wraps(rule.host.fun, assigned=(), updated=())
         def call(values: list[Any]) -> list[Any]:
             values = [read_only(np.asarray(value)) for value in values]
             rest = iter(values)

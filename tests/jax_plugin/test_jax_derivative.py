@@ -704,3 +704,63 @@ def test_a_node_that_no_rule_reads_is_made_of_arrays():
     assert jax.jit(jax.grad(lambda x, s: straight_through(x, Scale(s))))(3.2, 1.0) == 2.0
     rows = jax.vmap(jax.grad(lambda x, s: straight_through(x, Scale(s))), (0, None))(jnp.ones(2), 1.0)
     assert rows.tolist() == [2.0, 2.0]
+
+
+class Held:
+    """An object of which JAX knows nothing."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.mark.parametrize(
+    "transform", [jax.jit, lambda f: jax.grad(jax.jit(f)), lambda f: jax.jit(jax.grad(f)), jax.vmap]
+)
+def test_a_host_function_that_closes_over_a_traced_value(transform):
+    def run(x, n):
+        times = host_function(lambda y: np.asarray(y) * np.asarray(n), like=lambda y: y)
+        return x * times(n)
+
+    x, n = (jnp.ones(2), jnp.full(2, 3)) if transform is jax.vmap else (1.0, 3)
+    with pytest.raises(RuleError, match=r"a host function uses a value that JAX traces.*pass the value as an argument"):
+        transform(run)(x, n)
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap])
+def test_a_host_rule_that_closes_over_a_traced_value(transform):
+    def run(x, n):
+        f = custom_derivative(lambda x: 2.0 * x)
+        f.defvjp(host_function(lambda ct, y, x: (ct * np.asarray(n),), like=lambda ct, y, x: (x,)))
+        return jax.grad(f)(x)
+
+    x, n = (jnp.ones(2), jnp.full(2, 3)) if transform is jax.vmap else (1.0, 3)
+    with pytest.raises(RuleError, match=r"a host function uses a value that JAX traces.*pass the value as an argument"):
+        transform(run)(x, n)
+
+
+def test_what_a_host_function_may_close_over():
+    size = host_function(lambda y, k: np.asarray(y)[:k], like=lambda y, k: y[:k])
+    assert jax.jit(lambda x, n: size(x, len(n)).sum())(jnp.ones(3), jnp.ones(2)) == 2.0
+
+    def by_type(x, n):
+        return host_function(lambda y: np.asarray(y) * 2.0, like=lambda _: n)(x)
+
+    assert jax.jit(by_type)(jnp.float32(1.0), jnp.float32(3.0)) == 2.0
+    # An eager call has numbers, also in an object; a staged one tells the remedy when it runs.
+    scaled = lambda x, h: host_function(lambda y: np.asarray(y) * np.asarray(h.value), like=lambda y: y)(x)
+    assert scaled(jnp.ones(2), Held(jnp.float32(3.0))).tolist() == [3.0, 3.0]
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"RuleError: .*JAX traces.*pass the value as an argument"):
+        jax.block_until_ready(jax.jit(lambda x, n: scaled(x, Held(n)))(jnp.ones(2), 3.0))
+
+
+@pytest.mark.parametrize("returns", [lambda ct, n: ct * n, lambda ct, n: n])
+def test_a_rule_that_finds_a_traced_value_in_an_object(returns):
+    def run(x, n):
+        held = Held(n)
+        f = custom_derivative(lambda x: x * held.value)
+        f.defvjp(lambda ct, y, x: (returns(ct, held.value),))
+        return f(x)
+
+    assert jax.jit(jax.grad(run))(2.0, 3.0) == jax.grad(run)(2.0, 3.0) == 3.0
+    with pytest.raises(RuleError, match="when that trace is over; pass the value as a positional argument"):
+        jax.grad(jax.jit(run))(2.0, 3.0)

@@ -1,12 +1,15 @@
 """host_function: NumPy arrays in, NumPy arrays out, whichever framework calls."""
 
+import gc
+import weakref
+
 import jax
 import numpy as np
 import pytest
 from ad_backends import AUTOGRAD, JAX, WITH_RULES, close, with_rules
 
 from adprotocol import custom_derivative, host_function
-from adprotocol.errors import RuleError
+from adprotocol.errors import GradientPreventedError, RuleError
 
 # With autograd the arrays are NumPy's, on which a host function is the function itself.
 beyond_numpy = pytest.mark.parametrize("ad", [ad for ad in WITH_RULES if ad is not AUTOGRAD], ids=lambda ad: ad.name)
@@ -200,3 +203,72 @@ def test_residuals_of_a_host_function_are_anything_in_eager_code(ad, like):
     if ad is JAX:
         with pytest.raises(RuleError, match="like="):
             jax.jit(factorised)(a, b)
+
+
+class Setting:
+    """An object without a hash by value, that `like` may read."""
+
+    def __init__(self, size):
+        self.size = size
+
+
+@beyond_numpy
+def test_like_is_called_once_for_each_signature(ad):
+    calls = []
+
+    def like(x, size, setting=None):
+        calls.append(x.shape)
+        return np.zeros(size if setting is None else setting.size)
+
+    f = host_function(lambda x, size, setting=None: np.ones(size if setting is None else setting.size), like=like)
+    x, y = ad.make([1.0, 2.0]), ad.make([1.0, 2.0, 3.0])
+    for _ in range(3):
+        assert f(x, 2).shape == (2,)
+        assert f(x, 3).shape == (3,)
+        assert f(y, 2).shape == (2,)
+    assert len(calls) == 3
+    setting = Setting(1)
+    assert f(x, 2, setting).shape == (1,)
+    setting.size = 4
+    assert f(x, 2, setting).shape == (4,)
+    assert len(calls) == 5
+    for size in range(100):  # what is known does not grow without end
+        assert f(x, size).shape == (size,)
+    assert len(f.known) <= 32
+
+
+def test_a_host_function_keeps_no_argument_alive():
+    f = host_function(lambda x, setting: x, like=lambda x, setting: x)
+    setting = Setting(1)
+    f(jax.numpy.ones(2), setting)
+    ended = weakref.ref(setting)
+    del setting
+    gc.collect()
+    assert ended() is None
+
+
+@pytest.mark.parametrize("reads_result", [False, True])
+def test_a_solver_whose_rule_ignores_the_result_does_not_run_in_a_compiled_gradient(reads_result):
+    runs = []
+
+    @custom_derivative
+    @host_function(like=lambda x: x)
+    def f(x):
+        runs.append(x)
+        return np.sin(x)
+
+    if reads_result:
+        f.defvjp(host_function(lambda ct, y, x: (ct * np.sqrt(1.0 - y * y),)))
+    else:
+        f.defvjp(host_function(lambda ct, _, x: (ct * np.cos(x),), like=lambda ct, _, x: (x,)))
+    x = jax.numpy.array([0.3, 0.7])
+    for transform in (jax.grad, lambda g: jax.vmap(jax.grad(g))):
+        slope = jax.jit(transform(lambda x: f(x).sum()))
+        runs.clear()
+        assert close(slope(x), np.cos([0.3, 0.7]))
+        assert (len(runs) > 0) == reads_result
+    value, slope = jax.jit(jax.value_and_grad(lambda x: f(x).sum()))(x)
+    assert close(value, np.sin([0.3, 0.7]).sum())
+    assert close(slope, np.cos([0.3, 0.7]))
+    with pytest.raises(GradientPreventedError, match="is a host function, so it is differentiated once only"):
+        jax.jit(jax.grad(lambda x: jax.grad(lambda x: f(x).sum())(x).sum()))(x)
