@@ -172,10 +172,8 @@ def _boxable(leaf: Any) -> Any:
 
 def _as_like(array: Any, like: Any) -> Any:
     """Return a cotangent or tangent as an array of the dtype of another."""
-    raw = getval(like)
-    if not isinstance(raw, ndarray):
-        return array
-    return array if getattr(array, "dtype", None) == raw.dtype else anp.array(array, raw.dtype)
+    dtype = getattr(getval(like), "dtype", None)
+    return array if dtype is None or getattr(array, "dtype", None) == dtype else anp.array(array, dtype)
 
 
 def _zeros(leaf: Any) -> Any:

@@ -11,7 +11,7 @@ from adprotocol._hooks.result import flatten_result, unflatten_result
 from adprotocol._rules.check import Collector
 from adprotocol._rules.outline import labelled_leaves, without_labels
 from adprotocol._trees.held import holds_objects
-from adprotocol._trees.traversal import tree_map
+from adprotocol._trees.traversal import tree_leaves, tree_map
 from adprotocol._trees.treespec import build
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, MixedFrameworksError, OutputError
@@ -132,7 +132,7 @@ class _Given(Collector):
         return entry
 
     def unneeded(self, entry: Any, where: str) -> None:
-        if not isinstance(entry, NonDifferentiable):
+        if not isinstance(entry, NonDifferentiable) and any(leaf is not None for leaf in tree_leaves((entry,))):
             msg = (
                 f"{self.words[0]} was given {kind_of(entry)} as {self.words[1]} {where}, where there is no derivative; "
                 "give None there"

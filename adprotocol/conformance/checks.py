@@ -146,16 +146,18 @@ class Checked:
 
         with contextlib.suppress(Exception):  # what refuses stages
             self.trace(way, asked)(self.harness.array(2.0))
-        if any(known):
-            msg = f"its {way} runs outside of the program where a predicate is asked for, and so knows it"
-            raise Absent(msg)
+        self.absent_if(any(known), f"its {way} runs outside of the program where a predicate is asked for")
+
+    def absent_if(self, condition: object, why: str) -> None:
+        """Raise `Absent` if a condition holds."""
+        if condition:
+            raise Absent(why)
 
     def require_hook(self, name: str) -> None:
         """Raise `Absent` if the plugin does without an optional hook."""
         plugin = REGISTRY.known().get(self.harness.name)
-        if plugin is not None and name not in plugin.hooks:
-            msg = f"the plugin {plugin.name!r} has no hook {name}"
-            raise Absent(msg)
+        if plugin is not None:
+            self.absent_if(name not in plugin.hooks, f"the plugin {plugin.name!r} has no hook {name}")
 
     def require_native(self, call: Callable[[], Any], want: float) -> None:
         """Raise `Absent` unless `call`, which does without adprotocol, returns `want`."""
@@ -164,9 +166,8 @@ class Checked:
         except Exception as error:
             msg = f"the system itself refuses it: {type(error).__name__}: {error!s:.100}"
             raise Absent(msg) from error
-        if abs(found - want) > self.tolerance * abs(want):
-            msg = f"the system itself gives {found:g} where {want:g} is right"
-            raise Absent(msg)
+        wrong = abs(found - want) > self.tolerance * abs(want)
+        self.absent_if(wrong, f"the system itself gives {found:g} where {want:g} is right")
 
     def numpy(self, value: Any) -> np.ndarray[Any, Any]:
         """Return an array of the system, or a number, as a NumPy array."""

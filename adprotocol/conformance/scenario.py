@@ -11,23 +11,13 @@ import functools
 import inspect
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Protocol
-
-    class Decorator(Protocol):
-        """What `defaults` returns."""
-
-        def __call__(
-            self, name: str = ..., **own: Unpack[Metadata]
-        ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-            """Return a decorator."""
-
 
 # Without it a user's result is wrong: a failure fails the suite.
 MUST = "MUST"
@@ -38,11 +28,11 @@ MAY = "MAY"
 LEVELS = (MUST, SHOULD, MAY)
 
 HOOKS = (
-    "within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "cond",
-    "custom_derivative", "host_function", "plugins",
+    "within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "vjp", "jvp",
+    "jacobian", "cond", "custom_derivative", "host_function", "plugins",
 )  # fmt: skip
 
-_COUNTS = {"W": 9, "N": 5, "T": 14, "C": 10, "D": 17, "H": 4, "P": 7}
+_COUNTS = {"W": 9, "N": 5, "T": 14, "C": 10, "D": 17, "H": 4, "J": 16, "P": 7}
 RULES = tuple(f"{kind}{i}" for kind, count in _COUNTS.items() for i in range(1, count + 1))
 
 # The two ways to trace a function.
@@ -144,6 +134,15 @@ class Metadata(TypedDict, total=False):
     varies: bool
     native: str
     params: Mapping[str, Mapping[str, Any]]
+
+
+class Decorator(Protocol):
+    """What `defaults` returns."""
+
+    def __call__(
+        self, name: str = ..., **own: Unpack[Metadata]
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Return a decorator."""
 
 
 def defaults(hook: str, **common: Unpack[Metadata]) -> Decorator:

@@ -73,8 +73,8 @@ class Trace:
         return getattr(primitive, self.method)(self, args, [self.lower(a) for a in args], **params)
 
     def check(self, value):
-        """Refuse a value of this level, or of one inside, where one of a level outside is needed."""
-        if value.trace.level >= self.level:
+        """Refuse a value of this level, or of one that was inside, where one of a level around it is needed."""
+        if value.trace is self or (value.trace.level > self.level and not value.trace.open):
             raise TypeError(f"{value} is of an inner level; a custom rule must not close over what is differentiated")
         return value
 
@@ -272,7 +272,7 @@ class Value:
     def __invert__(self):
         return invert(self)
 
-    def reshape(self, *shape):
+    def reshape(self, shape):
         return reshaped(self, shape)
 
     def __getitem__(self, key):

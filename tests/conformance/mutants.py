@@ -10,6 +10,7 @@ import types
 from functools import partial
 from unittest import mock
 
+import numpy as np
 import toyad
 import toyad_adprotocol as right
 
@@ -38,7 +39,8 @@ def mutant(*hooks):
 
     def enter(function):
         name = function.__name__.replace("_", "-")
-        MUTANTS[name], BREAKS[name] = function, hooks or ALL
+        again = {"value_and_grad": "vjp", "within_gradient": "jvp"}  # by which scenarios are asked again
+        MUTANTS[name], BREAKS[name] = function, (*hooks, *[again[hook] for hook in hooks if hook in again]) or ALL
         return function
 
     return enter
@@ -209,7 +211,7 @@ def rules_are_transposed_unseen():
 
 def functions(**replaced):
     """Return toyad's array functions with others."""
-    usual = {name: getattr(toyad, name) for name in ("where", "argmax", "take")}
+    usual = {name: getattr(toyad, name) for name in ("where", "argmax", "take", "basis", "moveaxis", "stack")}
     return {"array_functions": lambda: types.SimpleNamespace(**{**usual, **replaced})}
 
 
@@ -250,8 +252,8 @@ def where_runs_a_function_twice():
 def after(change):
     def vjp(fun, leaves, once):
         outputs, aux, pull = right.vjp(fun, leaves, once)
-        value, aux, slopes = change(outputs[0], aux, pull(None))
-        return [value], aux, lambda _: slopes
+        changed = [change(output, aux, []) for output in outputs]
+        return [value for value, *_ in changed], changed[0][1], lambda cts: change(outputs[0], aux, pull(cts))[2]
 
     return {"vjp": vjp}
 
@@ -288,6 +290,94 @@ def zeros_for_none():
         return self.with_leaves([next(following) if m else 0.0 for m in self.mask])
 
     return {"adprotocol._gradients.structure.Structure.only": only}
+
+
+# Products with a Jacobian
+
+
+def pulls(change):
+    """Return a hook whose pull is ``change(pull, outputs, cotangents)``, but for one that is pulled at once."""
+
+    def vjp(fun, leaves, once):
+        outputs, aux, pull = right.vjp(fun, leaves, once)
+        return outputs, aux, pull if once else partial(change, pull, outputs)
+
+    return {"vjp": vjp}
+
+
+def each(change):
+    return pulls(lambda pull, _, cotangents: list(map(change, pull(cotangents))))
+
+
+def pushes(before=toyad.lift, after=toyad.lift):
+    """Return a hook that changes the tangents that it is given, and those that it returns."""
+
+    def jvp(fun, leaves, tangents):
+        outputs, aux, moved = right.jvp(fun, leaves, list(map(before, tangents)))
+        return outputs, aux, list(map(after, moved))
+
+    return {"jvp": jvp}
+
+
+def rows(change):
+    """Return a hook that changes the stacked rows, given the size of a chunk."""
+
+    def vmap(fun, arrays, chunk_size):
+        return [change(found, chunk_size) for found in right.vmap(fun, arrays, chunk_size)]
+
+    return {"vmap": vmap}
+
+
+def one(value):
+    return toyad.zeros(value) + 1.0
+
+
+def backwards(array):
+    return toyad.stack([array[i] for i in range(array.shape[0])[::-1]])
+
+
+def twice(fun, leaves, once):
+    return right.vjp(lambda given: [fun(given), fun(given)][1], leaves, once)
+
+
+def open_values(fun, leaves, once):
+    outputs, aux, pull = right.vjp(fun, leaves, once)
+    return outputs if once else list(map(toyad.Tape().root, outputs)), aux, pull
+
+
+for _broken, _products in {
+    "vjp": {
+        "pulls-are-scaled": lambda: each(lambda found: 2.0 * found),
+        "pulls-are-constant": lambda: each(toyad.stop_gradient),
+        "pulls-have-none-for-zeros": lambda: each(lambda found: found if np.any(found.numpy()) else None),
+        "pulls-are-zero-under-the-switch": lambda: each(lambda found: found * 0.0 if toyad.STATE.quiet else found),
+        "pulls-ignore-the-cotangent": lambda: pulls(lambda pull, ys, _: pull(list(map(one, ys)))),
+        "pulls-take-none-for-one": lambda: pulls(
+            lambda pull, ys, cts: pull([one(y) if ct is None else ct for y, ct in zip(ys, cts, strict=True)])
+        ),
+        "pulls-sum-their-outputs": lambda: pulls(
+            lambda pull, ys, cts: [sum(found) for found in zip(pull(cts), pull(list(map(one, ys))), strict=True)]
+        ),
+        "a-later-pull-is-stale": lambda: pulls(lambda pull, _, cts, kept={}: kept.setdefault(pull, pull(cts))),
+        "calls-run-the-function-twice": lambda: {"vjp": twice},
+        "values-stay-open": lambda: {"vjp": open_values},
+    },
+    "jvp": {
+        "tangents-are-silently-zero": lambda: pushes(after=lambda moved: moved * 0.0),
+        "tangents-are-ignored": lambda: pushes(before=lambda given: one(toyad.lift(given))),
+        "tangents-are-constant": lambda: pushes(after=toyad.stop_gradient),
+    },
+    "jacobian": {
+        "rows-are-backwards": lambda: rows(lambda found, _: backwards(found)),
+        "chunks-are-backwards": lambda: rows(lambda found, size: backwards(found) if size else found),
+        "rows-are-constant": lambda: rows(lambda found, _: toyad.stop_gradient(found)),
+        "columns-stay-in-front": lambda: functions(moveaxis=lambda x, *_: x),
+        "a-basis-begins-later": lambda: functions(basis=lambda x, count, start: toyad.basis(x, count, start - 1)),
+        "complex-numbers-are-not-refused": lambda: {"adprotocol._gradients.jacobian.is_complex": lambda _: False},
+    },
+}.items():
+    MUTANTS.update(_products)
+    BREAKS.update(dict.fromkeys(_products, (_broken,)))
 
 
 # rules

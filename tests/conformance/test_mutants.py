@@ -20,9 +20,7 @@ from adprotocol.conformance._run.run import Run
 _DEAD = "a change by the question is dead code there; fails where JAX's `ask` takes what is staged for a bool"
 _ELSEWHERE = "asks another process, in which nothing is replaced"
 UNMOVED = {
-    "within_gradient/asking-changes-nothing-jit": _DEAD,
-    "within_gradient/asking-changes-nothing-grad-of-jit": _DEAD,
-    "within_gradient/asking-changes-nothing-grad-of-checkpoint": _DEAD,
+    **{f"within_gradient/asking-changes-nothing-{way}": _DEAD for way in ("jit", "grad-of-jit", "grad-of-checkpoint")},
     "non_differentiable/decorated-raises": "toyad keeps no flag that errors leave up; fails where no plugin is found",
     "cond/refuses-numbers-under-jit": "toyad refuses them itself; fails on JAX where the core checks no array",
     "cond/refuses-numbers-under-compile": "toyad refuses them itself; fails on PyTorch for that mutant too",
@@ -41,8 +39,10 @@ BEYOND_ONE_LEVEL = {
     "host-functions-refuse-parameters": "it has no parameters",
     "recording-is-always-off": "it has no leaf with an identity, which alone would be frozen",
     "integers-have-zero-tangents": "it has no forward mode",
+    **dict.fromkeys(("tangents-are-constant", "rows-are-constant"), "it has no second derivative"),
     "several-are-asked-by-their-class": "it has no switch",
     "the-switch-is-turned-on": "it has no switch",
+    "pulls-are-zero-under-the-switch": "it has no switch",
 }
 
 

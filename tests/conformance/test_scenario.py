@@ -150,7 +150,7 @@ def test_params_make_a_scenario_each_with_data_and_arguments_of_its_own():
 
 
 # Themes that concern every hook.
-OF_ALL = ("results", "variables")
+OF_ALL = ("results", "variables", "again")
 
 
 def test_the_hook_of_a_scenario_is_the_folder_of_its_module_or_the_module():

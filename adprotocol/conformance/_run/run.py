@@ -224,7 +224,7 @@ class Run:
                 return {"outcome": results.FAIL, "cause": results.HARNESS, "message": message, "ran": False}
         lacking = [f"{name} ({reason})" for name, (state, _, reason) in states.items() if state == ABSENT]
         hook = case.scenario.hook
-        if hook == "value_and_grad" and "vjp" not in self.backend.hooks:
+        if hook in ("value_and_grad", "vjp", "jvp", "jacobian") and "vjp" not in self.backend.hooks:
             lacking.append("vjp (the plugin does not have this optional hook)")
         nestings = {name: why for name, why in self.reasons.items() if name not in KNOWN and nesting.native(name)}
         lacking += [f"{name} ({why})" for name, why in nestings.items() if nesting.contains(case.scenario.native, name)]

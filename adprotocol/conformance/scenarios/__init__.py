@@ -21,4 +21,5 @@ def all_scenarios() -> dict[str, Scenario]:
     """
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         importlib.import_module(module.name)
+    importlib.import_module(f"{__name__}.again").enter()
     return registered()

@@ -8,7 +8,7 @@ import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION
-from adprotocol.conformance.scenario import MAY, SHOULD, defaults
+from adprotocol.conformance.scenario import MAY, SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.grid import PAIRS, SINGLE, X, compare, grid
 from adprotocol.conformance.scenarios.models import Pair
 from adprotocol.conformance.scenarios.non_differentiable.levels import with_constant
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults(

@@ -6,8 +6,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance.checks import Absent
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,9 +43,7 @@ def in_threads(h: Checked, *works: Callable[[], Any], barrier: threading.Barrier
 
     If one raises, `barrier` is broken, so that the others do not wait for it in vain.
     """
-    if not h.threads():
-        msg = "the system says that it is not to be used from several threads"
-        raise Absent(msg)
+    h.absent_if(not h.threads(), "the system says that it is not to be used from several threads")
 
     def run(work: Callable[[], Any]) -> Any:
         try:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import defaults, scenario
+from adprotocol.conformance.scenario import Decorator, defaults, scenario
 from adprotocol.conformance.scenarios.rules import noted, ruled, square
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 NEEDS = ("variable", "backward")
 _LEAVES = "PyTorch: leaves and their gradients: https://docs.pytorch.org/docs/stable/notes/autograd.html"

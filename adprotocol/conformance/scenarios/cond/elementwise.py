@@ -8,13 +8,12 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.conformance.scenarios.arrays import dtypes_of_numpy
 from adprotocol.errors import BranchMismatchError, PredicateError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 scenario: Decorator = defaults(
     "cond",

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol._hooks import branch_check
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.errors import BranchError, BranchMismatchError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 scenario: Decorator = defaults(
     "cond",

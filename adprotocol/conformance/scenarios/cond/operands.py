@@ -6,14 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.cond.derivatives import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults(

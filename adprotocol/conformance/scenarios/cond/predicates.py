@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.conformance.checks import NoError
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.checks import Checked, NoError
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.programs import PATIENCE, in_threads
 from adprotocol.errors import BranchError, PredicateError
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 _INTEGER = "JAX, integers as predicates: https://github.com/jax-ml/jax/issues/1379"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.conformance.checks import Absent, NoError
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.checks import Absent, Checked, NoError
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios import arrays
 from adprotocol.conformance.scenarios.arrays import assert_near, each_array, first_element
 from adprotocol.conformance.scenarios.cond.predicates import assert_refused
@@ -17,11 +17,6 @@ from adprotocol.conformance.scenarios.programs import in_both_orders
 from adprotocol.conformance.scenarios.within_gradient.functions import FACTORS, asked_product, squares
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
 from adprotocol.errors import BranchMismatchError
-
-if TYPE_CHECKING:
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
-
 
 scenario: Decorator = defaults(
     "cond",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance import nesting
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.conformance.scenarios.cond.derivatives import FAR, cube
 from adprotocol.conformance.scenarios.grid import X
 from adprotocol.errors import BranchMismatchError
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 _DATACLASSES = "JAX: dataclasses as pytrees: https://github.com/jax-ml/jax/issues/2371"
 

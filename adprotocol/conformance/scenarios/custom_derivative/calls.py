@@ -9,8 +9,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.checks import Absent
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.checks import Absent, Checked
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.grid import compare
 from adprotocol.conformance.scenarios.programs import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.rules import (
@@ -24,9 +24,6 @@ from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults("custom_derivative", rule="D11", source=VJP_SOURCE, transform="grad")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.models import Layer, Pair
 from adprotocol.conformance.scenarios.rules import (
     FUNCTION_SOURCE,
@@ -21,7 +21,6 @@ from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults("custom_derivative", rule="D6", source=VJP_SOURCE, transform="grad")

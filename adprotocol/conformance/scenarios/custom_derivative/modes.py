@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.checks import Absent, Checked
 from adprotocol.conformance.harness import HIGHER_ORDER
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.conformance.scenarios.arrays import assert_near
 from adprotocol.conformance.scenarios.grid import DERIVATIVE_PAIRS, SINGLE, compare, grid
 from adprotocol.conformance.scenarios.programs import behind_a_gradient
@@ -26,9 +26,6 @@ from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults("custom_derivative", rule="D2", source=VJP_SOURCE, transform="grad")
@@ -271,9 +268,7 @@ def _of_complex(h: Checked, *modes: str) -> Any:
         msg = f"the system has no complex arrays: {error}"
         raise Absent(msg) from error
     lift = h.operations().get("complex") if h.has("operations") else None
-    if lift is None:
-        msg = "the system names no operation from real numbers to complex ones"
-        raise Absent(msg)
+    h.absent_if(lift is None, "the system names no operation from real numbers to complex ones")
     real = ruled(h, hosted(h, np.real, like=np.real), lambda ct, *_: (lift(ct),))
     real.defjvp(lambda tangents, *_: real(tangents[0]))
     rules: dict[str, Any] = {"vjp": lambda ct, _, z: (10.0 * ct * z,), "jvp": lambda ts, _, z: 10.0 * ts[0] * z}

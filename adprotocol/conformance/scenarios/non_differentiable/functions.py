@@ -7,12 +7,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.programs import PATIENCE, in_threads
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 _KEYWORDS = (
     "ChainRules, keyword arguments of @non_differentiable: https://github.com/JuliaDiff/ChainRulesCore.jl/issues/216"

@@ -5,17 +5,13 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.conformance.checks import Absent
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.checks import Absent, Checked
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.messages import kind_of
-
-if TYPE_CHECKING:
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 scenario: Decorator = defaults(
     "non_differentiable",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import adprotocol
 from adprotocol.conformance.harness import PROMOTION
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios import arrays
 from adprotocol.conformance.scenarios.arrays import assert_near, each_array, first_element
 from adprotocol.conformance.scenarios.rules import noted
@@ -15,7 +15,6 @@ from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults(

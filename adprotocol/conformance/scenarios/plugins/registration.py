@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol import NonDifferentiable, errors
 from adprotocol._dispatch import registry as plugins
-from adprotocol.conformance.checks import Absent
-from adprotocol.conformance.scenario import MAY, SHOULD, defaults
+from adprotocol.conformance.scenario import MAY, SHOULD, Decorator, defaults
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from adprotocol._dispatch.registry import Plugin
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults("plugins", rule="T11")
@@ -92,9 +90,7 @@ def registered(implementation: object, framework: str = "foreignad") -> Iterator
 def plugin_of(h: Checked) -> Plugin:
     """Return the plugin that serves the harness; raises `Absent` for NumPy, which has none."""
     plugin = plugins.REGISTRY.known().get(h.name)
-    if plugin is None:
-        msg = f"{h.name} has no plugin: the core answers for it"
-        raise Absent(msg)
+    h.absent_if(plugin is None, f"{h.name} has no plugin: the core answers for it")
     return plugin
 
 
@@ -204,9 +200,7 @@ def subclasses(h: Checked) -> None:
     The plugin gets each subclass that can be made of its types.
     """
     made = _special(plugin_of(h))
-    if not made:
-        msg = "none of its types can be subclassed"
-        raise Absent(msg)
+    h.absent_if(not made, "none of its types can be subclassed")
     for cls in made:
         found = [claimant.name for claimant in plugins.REGISTRY.claimants(cls)]
         h.check(found[:1] == [h.name], f"a subclass of {cls.__mro__[1].__qualname__} is served by {found or 'nobody'}")
@@ -415,15 +409,11 @@ def rebuilt_without_the_constructor(h: Checked) -> None:
     Expect the array itself among the children, and of any others an instance with these, while the constructor raises.
     """
     library = plugin_of(h).tree_library
-    if library is None or library.register is None:
-        msg = "its plugin registers no structures with a tree library"
-        raise Absent(msg)
+    h.absent_if(library is None or library.register is None, "its plugin registers no structures with a tree library")
     power, array = power_class(), h.array(2.0)
     made = power(array, "shift")
     node = library.node(made)
-    if node is None:
-        msg = "its tree library does not flatten what others registered"
-        raise Absent(msg)
+    h.absent_if(node is None, "its tree library does not flatten what others registered")
     children, metadata, *_ = node[0](made)
     h.assert_is(next(iter(children)), array, "the first child")
     power.__init__ = power.__post_init__ = lambda *_, **__: h.fail(array)

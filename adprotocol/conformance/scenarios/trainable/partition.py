@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable, errors
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.models import Affine, Head, Layer, Pair
 from adprotocol.conformance.scenarios.trainable.leaves import selected
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults("trainable", rule="T3")

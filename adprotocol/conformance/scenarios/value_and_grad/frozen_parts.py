@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.conformance.checks import Absent
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.checks import Absent, Checked
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.conformance.scenarios.models import Head, Layer
-
-if TYPE_CHECKING:
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
-
 
 _THROUGH = "PyTorch: gradients through frozen weights: https://discuss.pytorch.org/t/grad-through-frozen-weights/84672"
 _WASTE = "Flux: freezing parameters still computes all gradients: https://github.com/FluxML/Flux.jl/issues/1688"

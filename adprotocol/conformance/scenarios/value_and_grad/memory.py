@@ -8,16 +8,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.checks import Absent
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.checks import Absent, Checked
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios import arrays
 from adprotocol.conformance.scenarios.within_gradient.errors import assert_freed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 _IN_PLACE = (

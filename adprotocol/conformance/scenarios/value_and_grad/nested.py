@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol import errors
 from adprotocol.conformance import nesting
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.grid import DERIVATIVE_PAIRS, SINGLE, X, compare, grid
 from adprotocol.conformance.scenarios.models import Affine
 from adprotocol.conformance.scenarios.value_and_grad.results import line
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults(

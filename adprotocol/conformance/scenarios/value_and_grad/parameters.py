@@ -6,17 +6,15 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.checks import Absent, Checked
 from adprotocol.conformance.harness import HIGHER_ORDER
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.value_and_grad.nested import loss
 from adprotocol.conformance.scenarios.within_gradient.modes import switched_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 scenario: Decorator = defaults(
     "value_and_grad",

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import errors
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.models import Layer, Pair
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults("value_and_grad", rule="T5", needs=("grad",))

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import errors
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.conformance.scenarios.programs import in_threads
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 _EXCEPTION = "PyTorch: functional_call corrupts the original parameters: "

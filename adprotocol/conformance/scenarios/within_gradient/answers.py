@@ -10,13 +10,11 @@ import adprotocol
 from adprotocol import errors
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Checked
-from adprotocol.conformance.scenario import MAY, SHOULD, defaults
+from adprotocol.conformance.scenario import MAY, SHOULD, Decorator, defaults
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from adprotocol.conformance.scenario import Decorator
 
 
 scenario: Decorator = defaults(

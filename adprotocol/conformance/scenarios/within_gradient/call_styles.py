@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.conformance.scenarios.programs import in_both_orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 _FIXED = "JAX: tangents of a loop's carry, to a fixed point: https://github.com/jax-ml/jax/blob/main/jax/_src/lax/control_flow/loops.py"

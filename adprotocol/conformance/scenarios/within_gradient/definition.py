@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.conformance.scenarios.grid import LOOPS, PAIRS, SINGLE, compare, grid
 from adprotocol.conformance.scenarios.programs import behind_a_gradient
 from adprotocol.conformance.scenarios.rules import noted
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 _ENZYME = "Enzyme.jl: is a function called inside autodiff? https://github.com/EnzymeAD/Enzyme.jl/issues/1761"
 

@@ -8,15 +8,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.checks import Absent
-from adprotocol.conformance.scenario import MAY, MUST, SHOULD, defaults
+from adprotocol.conformance.checks import Absent, Checked
+from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.rules import noted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 scenario: Decorator = defaults(
     "within_gradient",
@@ -155,9 +153,7 @@ def assert_freed(
         alive = [what for what, reference in kept.items() if reference() is not None and what not in own]
         if each is unused:
             own = alive
-            if own not in ([], [_ARGUMENT]):
-                msg = "the system itself keeps a result alive"
-                raise Absent(msg)
+            h.absent_if(own not in ([], [_ARGUMENT]), "the system itself keeps a result alive")
             continue
         h.check(not alive, f"what an operation gave is still alive after {', '.join(alive)}")
 
@@ -234,9 +230,7 @@ def freed_behind_a_compiled_function(h: Checked, way: str) -> None:
             msg = f"a reference to a value cannot be weak: {error}"
             raise Absent(msg) from error
         gc.collect()
-        if not asks and kept() is not None:
-            msg = "the system itself keeps what a compiled function closes over"
-            raise Absent(msg)
+        h.absent_if(not asks and kept() is not None, "the system itself keeps what a compiled function closes over")
     h.check(kept() is None, "what the function closes over is still alive")
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.programs import in_both_orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 _FORWARD = "PyTorch: the forward of a Function tracks nothing: https://github.com/pytorch/pytorch/issues/55438"
 

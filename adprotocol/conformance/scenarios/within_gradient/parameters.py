@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.harness import HIGHER_ORDER
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import Decorator, defaults
 from adprotocol.conformance.scenarios.programs import in_both_orders
 from adprotocol.conformance.scenarios.within_gradient.functions import Module
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 
 _LEAVES = "PyTorch: leaves and their flags: https://docs.pytorch.org/docs/stable/notes/autograd.html"

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.programs import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.rules import noted
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from adprotocol.conformance.checks import Checked
-    from adprotocol.conformance.scenario import Decorator
 
 _WORKERS = "PyTorch: an outer no_grad is ignored inside a thread: https://github.com/pytorch/pytorch/issues/20528"
 

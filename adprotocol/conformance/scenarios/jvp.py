@@ -1,0 +1,131 @@
+"""`jvp`: tangents pushed forward through a function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import adprotocol
+from adprotocol import NonDifferentiable, errors
+from adprotocol.conformance.checks import Absent, Checked
+from adprotocol.conformance.harness import HIGHER_ORDER
+from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
+
+_FILTERED = "Equinox: jvp of what is no array: https://docs.kidger.site/equinox/api/transformations/"
+_DUALS = "PyTorch: forward mode: https://docs.pytorch.org/tutorials/intermediate/forward_ad_usage.html"
+_MISSING = "autograd: operations without a jvp: https://github.com/HIPS/autograd/blob/master/docs/tutorial.md"
+
+scenario: Decorator = defaults("jvp", rule="J9", level=SHOULD, needs=("grad",), source=_FILTERED)
+
+
+def push(h: Checked, *given: Any, **chosen: Any) -> Any:
+    """Return what `adprotocol.jvp` does; a plugin without its hook needs a second level."""
+    if not h.has(HIGHER_ORDER):
+        h.require_hook("jvp")
+    return adprotocol.jvp(*given, backend=h.name, **chosen)
+
+
+@scenario(rule="J1", source=_DUALS)
+def closed_form(h: Checked) -> None:
+    """Value and tangent are those of the function, the tangent None for what is constant, the auxiliary output third.
+
+    Expect of {cube: x ** 3, n: 3} at (1, 2) along (1, 10): the tangent {cube: (3, 120), n: None}, and x / 2 as it is.
+    """
+    x, along = h.array([1.0, 2.0]), h.array([1.0, 10.0])
+    value, tangent, aux = push(h, lambda x: ({"cube": x * x * x, "n": 3}, x / 2.0), (x,), (along,), has_aux=True)
+    h.assert_equal(value["cube"], [1.0, 8.0], "the value")
+    h.assert_is(value["n"], 3, "the number in the value")
+    h.assert_gradients(tangent, {"cube": [3.0, 120.0], "n": None}, "the tangent")
+    h.assert_equal(aux, [0.5, 1.0], "the auxiliary output")
+    h.assert_equal(along, [1.0, 10.0], "the tangent that was given")
+
+
+@scenario()
+def moves_what_has_a_tangent(h: Checked) -> None:
+    """Leaves with a tangent move, whatever declarations say; the others are constants.
+
+    Expect 3 a times 11 b + c at (1, 2, 4) along 2 for a: the value 70, the tangent 132; and along 2 for a label's c, 2.
+    """
+    m = {"a": h.array(1.0), "b": h.array(2.0), "c": NonDifferentiable(h.array(4.0)), "n": 3}
+
+    def fun(m: dict[str, Any]) -> Any:
+        return h.probe(m["a"]) * h.scale(m["b"], 7.0, 11.0) + m["c"]
+
+    value, tangent = push(h, fun, (m,), ({"a": h.array(2.0), "b": None, "c": None, "n": None},))
+    h.assert_equal(value, 70.0, "the value")
+    h.assert_equal(tangent, 132.0, "the tangent")
+    by_position = push(h, lambda a, m: a * m["b"], (m["a"], m), (None, dict.fromkeys(m) | {"b": 5.0}))
+    h.assert_equal(by_position[1], 5.0, "the tangent by the second primal")
+
+
+@scenario()
+def output_that_does_not_move(h: Checked) -> None:
+    """An output that does not move has zeros.
+
+    Expect of (2 x, c, y) at x = (1, 2) along (1, 10): (2, 20), zeros for c, which is closed over, and for y.
+    """
+    x, c = h.array([1.0, 2.0]), h.array([7.0, 8.0])
+    _, tangent = push(h, lambda x, y: (2.0 * x, c, y), (x, h.array(3.0)), (h.array([1.0, 10.0]), None))
+    for found, want in zip(tangent, ([2.0, 20.0], [0.0, 0.0], 0.0), strict=True):
+        h.assert_equal(found, want, "the tangent")
+
+
+@scenario(rule="J8")
+def wrong(h: Checked) -> None:
+    """Tangents of another shape, structure or number, and tangents None alone, are errors.
+
+    Expect ArgumentError for each, naming the argument where there is one, and (2, 40) of (1, 10) behind them.
+    """
+    x, n = h.array([1.0, 2.0]), h.array([1, 2])
+    for tangents in ((h.array([1.0, 1.0, 1.0]), None), ([x], None), (x, x), (x,), (None, None), x):
+        with h.raises(errors.ArgumentError):
+            push(h, lambda x, n: x * x * n[0], (x, n), tangents)
+    tangent = push(h, lambda x, n: x * x * n[0], (x, n), (h.array([1.0, 10.0]), None))[1]
+    h.assert_equal(tangent, [2.0, 40.0], "the tangent behind the errors")
+
+
+@scenario(rule="J6", transform="jvp of grad", needs=("grad", HIGHER_ORDER), source=_DUALS)
+def of_a_gradient(h: Checked) -> None:
+    """The derivative of a gradient along a vector is the product with the Hessian, which is differentiated again.
+
+    Expect of x0 x0 x1 at (3, 5) along (1, 10): (2 x1 + 20 x0, 2 x0) = (70, 6), whose first has the gradient (20, 2).
+    """
+    x, along = h.array([3.0, 5.0]), h.array([1.0, 10.0])
+    gradient = adprotocol.grad(lambda x: x[0] * x[0] * x[1], backend=h.name)
+    h.assert_equal(push(h, gradient, (x,), (along,))[1], [70.0, 6.0], "the product with the Hessian")
+    again = h.grad(lambda x: push(h, gradient, (x,), (along,))[1][0])
+    h.assert_equal(again(x), [20.0, 2.0], "the gradient of the product")
+    by_tangent = h.grad(lambda t: push(h, lambda x: x[0] * x[1], (x,), (t,))[1])
+    h.assert_equal(by_tangent(along), [5.0, 3.0], "the gradient by the tangent")
+
+
+@scenario(rule="J10", needs=("grad", "operations", "sum"), source=_MISSING)
+def each_operation(h: Checked) -> None:
+    """The tangent behind each operation is that of its gradient, or an error, and never a silent zero.
+
+    Expect for each operation at (2, 3) along (1, 10) what the system's gradient of the sum gives along it.
+    """
+    x, along, moved = h.array([2.0, 3.0]), h.array([1.0, 10.0]), 0
+    for name, operation in h.operations().items():
+        if h.numpy(operation(x)).dtype.kind == "f":
+            total = lambda x, operation=operation: h.sum(operation(x))  # noqa: E731
+            slope = h.numpy(h.grad(total)(x))
+            try:
+                tangent = push(h, total, (x,), (along,))[1]
+            except Absent:
+                raise
+            except Exception:  # noqa: BLE001, S112  (the system's own)
+                continue
+            h.assert_equal(tangent, slope[0] + 10.0 * slope[1], f"the tangent behind {name}")
+            moved += 1
+    h.check(moved > 0, "no operation has a tangent")
+
+
+@scenario(rule="J11", needs=("grad", "no_grad"), source=_DUALS)
+def under_the_switch(h: Checked) -> None:
+    """The system's own switch does not concern forward mode.
+
+    Expect of x ** 3 at (1, 2) along (1, 10) under the switch: (3, 120).
+    """
+    x, along = h.array([1.0, 2.0]), h.array([1.0, 10.0])
+    found = h.no_grad(lambda: push(h, lambda x: x * x * x, (x,), (along,)))()
+    h.assert_equal(found[1], [3.0, 120.0], "the tangent")
