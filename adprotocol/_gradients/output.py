@@ -132,7 +132,7 @@ class _Given(Collector):
         return entry
 
     def unneeded(self, entry: Any, where: str) -> None:
-        if not isinstance(entry, NonDifferentiable) and any(leaf is not None for leaf in tree_leaves((entry,))):
+        if any(not (leaf is None or isinstance(leaf, NonDifferentiable)) for leaf in tree_leaves((entry,))):
             msg = (
                 f"{self.words[0]} was given {kind_of(entry)} as {self.words[1]} {where}, where there is no derivative; "
                 "give None there"
