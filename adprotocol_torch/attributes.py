@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import UndecidableError
+from adprotocol.errors import UnclaimedTypeError, UndecidableError
 from adprotocol.extend import tree_leaves
 from adprotocol.messages import kind_of
+from adprotocol_torch import internals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 # What every module has in its ``__dict__``.
 _COMMON = frozenset(vars(torch.nn.Module()))
 _PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
+_PLAIN_TYPES = frozenset(_PLAIN)
 # What a function closes over is not asked about, and submodules are asked themselves.
 NOT_ASKED = (*_PLAIN, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
-def tensor_names(owner: torch.nn.Module, known: dict[int, bool]) -> list[str]:
-    """Return the names of the attributes of a module that are tensors, or structures that hold some.
+def tensors(owners: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in attributes of some modules, and in structures there."""
+    seen: set[int] = set()
+    for owner in owners:
+        for _, found in _by_name(owner, seen):
+            yield from found
 
-    Parts of a module share settings, so the answer about each object is `known` by its id.
-    """
-    held = {n: v for n, v in vars(owner).items() if n not in _COMMON and not isinstance(v, NOT_ASKED)}
-    for value in held.values():
-        if id(value) not in known:
+
+def tensor_names(owner: torch.nn.Module) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or structures that hold some."""
+    return [name for name, found in _by_name(owner, set()) if found]
+
+
+def _by_name(owner: torch.nn.Module, seen: set[int]) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    # Parts of a module share settings, so each object is looked at once.
+    for name, value in vars(owner).items():
+        if type(value) in _PLAIN_TYPES or name in _COMMON or isinstance(value, NOT_ASKED) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        try:
             leaves = tree_leaves((value,))
-            known[id(value)] = any(isinstance(leaf, torch.Tensor) and type(leaf) is not Left for leaf in leaves)
-    return [name for name, value in held.items() if known[id(value)]]
+        except UnclaimedTypeError:  # a module may hold anything besides its parameters, as the variables of Keras
+            leaves = internals.pytree.tree_leaves(value)
+        yield name, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and type(leaf) is not Left]
 
 
 class Left(torch.Tensor):

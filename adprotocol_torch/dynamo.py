@@ -184,7 +184,7 @@ def held_names(value: Any) -> list[str]:
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
-def tensor_names_in_graph(owner: torch.nn.Module, known: dict[int, bool]) -> list[str]:  # noqa: ARG001
+def tensor_names_in_graph(owner: torch.nn.Module) -> list[str]:
     """Return the names of the attributes of a module that are tensors, or hold some."""
     install()
     return held_tensors(owner)

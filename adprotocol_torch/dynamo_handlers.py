@@ -133,7 +133,7 @@ def held_names(_self: Any, tx: Any, value: Any) -> Any:
 
 def held_tensors(_self: Any, tx: Any, owner: Any) -> Any:
     """Answer for the module as it is, and for what was set while it was traced."""
-    names = attributes.tensor_names(owner.value, {}) if hasattr(owner.value, "_modules") else []
+    names = attributes.tensor_names(owner.value) if hasattr(owner.value, "_modules") else []
     set_since = tx.output.side_effects.store_attr_mutations.get(owner, {})
     return SourcelessBuilder.create(tx, [name for name in names if name not in set_since])
 

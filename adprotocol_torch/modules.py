@@ -17,16 +17,18 @@ from adprotocol.extend import declares, trainable_names
 from adprotocol.hookspecs import View, hookimpl
 from adprotocol.messages import kind_of
 from adprotocol_torch import attributes, internals, stand_in
+from adprotocol_torch.checkpoints import FIRST_PASSES
 from adprotocol_torch.parameters import LOCAL, no_op, refused_in_graph, takes_gradient
 from adprotocol_torch.tensors import remedy
-from adprotocol_torch.tracking import any_within_gradient
+from adprotocol_torch.tracking import within_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from adprotocol_torch.parameters import Calls
 
-    # A submodule, its parameters, the name of one, the tensor that was there, and the one to put there.
+    # A submodule, its parameters, the name of one; then the tensor that was there, and the one to put there.
+    _Place = tuple[torch.nn.Module, dict[str, Any], str]
     _Change = tuple[torch.nn.Module, dict[str, Any], str, Any, Any]
 
 # Python itself has room for calls of fewer modules in each other.
@@ -39,34 +41,36 @@ _UNDER_WAY: dict[object, tuple[Calls, set[int], bool]] = {}
 @hookimpl
 def views() -> dict[type, Callable[[Any], View]]:
     """Show modules as dicts."""
-    return {torch.nn.Module: view}
+    return {torch.nn.Module: _Contents}
 
 
-def view(value: torch.nn.Module) -> View:
-    """Show parameters and buffers by qualified name; a tensor with several names has the first."""
-    contents = _Contents(value)
-    return View(contents.tensors, contents.flags, contents.fill, contents.aliases, contents.rebuild, contents.others)
+class _Contents(View):
+    """The tensors of a module by qualified name, in the order of named_parameters, and their places in it.
 
+    A tensor with several names has the first. A question needs no names, so these are found when they are first read.
+    """
 
-class _Contents:
-    """The tensors of a module by qualified name, in the order of named_parameters, and their places in it."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.tensors: dict[str, Any] = {}
-        self.flags: dict[str, bool | None] = {}
-        # The further names of a tensor, each with the first.
-        self.aliases: dict[str, str] = {}
+    def __init__(self, module: torch.nn.Module) -> None:  # its attributes are set by `_collect`
         self._module = module
-        # The module and its submodules; PyTorch's own list of them recurses.
-        self._owners: list[torch.nn.Module] = []
-        self._places: dict[str, list[tuple[torch.nn.Module, dict[str, Any], str]]] = {}
-        # Dynamo has no id for every tensor.
-        self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
-        self._names: dict[Any, str] = {}
+        if torch.compiler.is_dynamo_compiling():
+            self._collect()
+
+    def __getattr__(self, name: str) -> Any:
         self._collect()
+        return object.__getattribute__(self, name)
 
     def _collect(self) -> None:
         module = self._module
+        self.container: dict[str, Any] = {}
+        self.flags: dict[str, bool | None] = {}
+        # The further names of a tensor, each with the first.
+        self.aliases: dict[str, str] = {}
+        # The module and its submodules; PyTorch's own list of them recurses.
+        self._owners: list[torch.nn.Module] = []
+        self._places: dict[str, list[_Place]] = {}
+        # Dynamo has no id for every tensor.
+        self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
+        self._names: dict[Any, str] = {}
         # The classes that were met and declare nothing.
         silent: set[type] = set()
         # A declaration holds for all submodules below.
@@ -81,21 +85,19 @@ class _Contents:
                 )
             self._owners.append(owner)
             parameters, buffers, children = internals.tables_of(owner)
-            if "__trainable__" in owner.__dict__:
-                _refuse_own_declaration(owner)
-            allowed = None
             cls = type(owner)
-            if cls not in silent:
-                if declares(cls):
-                    allowed = trainable_names(owner, (*parameters, *buffers, *children))
-                else:
-                    silent.add(cls)
-            if parameters:
-                self._add_parameters(prefix, owner, parameters, () if frozen else allowed)
-            for name, buffer in buffers.items():
-                if buffer is not None and self._names.setdefault(self._key(buffer), prefix + name) == prefix + name:
-                    self.tensors[prefix + name] = buffer
-                    self.flags[prefix + name] = None
+            if "__trainable__" in owner.__dict__ and not hasattr(cls, "__trainable__"):
+                raise DeclarationError(
+                    f"{kind_of(owner)} instance has its own attribute __trainable__, which would be ignored; make it a "
+                    "class attribute, or a property that depends on the instance, or use requires_grad_"
+                )
+            if cls not in silent and not declares(cls):
+                silent.add(cls)
+            allowed = None if cls in silent else trainable_names(owner, (*parameters, *buffers, *children))
+            for name, tensor in (*parameters.items(), *buffers.items()) if buffers else parameters.items():
+                if tensor is not None:
+                    takes = not frozen and (allowed is None or name in allowed)
+                    self._add(prefix + name, tensor, (owner, parameters, name), takes=takes)
             for name, child in reversed(children.items()):
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
@@ -103,30 +105,25 @@ class _Contents:
         if not torch.compiler.is_dynamo_compiling():
             _refuse_second_user(self._owners)
 
-    def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
-        for name, parameter in parameters.items():
-            if parameter is None:
-                continue
-            path = prefix + name
-            first = self._names.setdefault(self._key(parameter), path)
+    def _add(self, path: str, tensor: torch.Tensor, place: _Place, *, takes: bool) -> None:
+        _, parameters, name = place
+        first = self._names.setdefault(self._key(tensor), path)
+        if name in parameters:
+            self._places.setdefault(first, []).append(place)
             if first != path:
                 self.aliases[path] = first
-                self._places[first].append((owner, parameters, name))
-                continue
-            self.tensors[path] = parameter
-            self._places[path] = [(owner, parameters, name)]
-            if parameter.is_floating_point() or parameter.is_complex():
-                # A tensor that torch.func.functional_call puts there is no parameter, and has no flag.
-                self.flags[path] = (allowed is None or name in allowed) and takes_gradient(parameter)
-            else:
-                self.flags[path] = None
+        if first == path:
+            can = name in parameters and (tensor.is_floating_point() or tensor.is_complex())
+            self.container[path] = tensor
+            # A tensor that torch.func.functional_call puts there is no parameter, and has no flag.
+            self.flags[path] = (takes and takes_gradient(tensor)) if can else None
 
     def fill(self, filled: dict[str, Any]) -> tuple[torch.nn.Module, Callable[[], None]]:
         """Put other tensors into the module; return it, and the function that puts its own back."""
         changed = [
-            (owner, parameters, name, self.tensors[path], filled[path])
+            (owner, parameters, name, self.container[path], filled[path])
             for path, places in self._places.items()
-            if filled[path] is not self.tensors[path]
+            if filled[path] is not self.container[path]
             for owner, parameters, name in places
         ]
         if torch.compiler.is_dynamo_compiling():
@@ -150,14 +147,24 @@ class _Contents:
         return self._module, LOCAL.calls.change(enter)
 
     def others(self) -> list[Any]:
-        """Return what else may change an answer: attributes that are tensors, or containers that hold some."""
-        if not torch.compiler.is_dynamo_compiling() and (
-            any_within_gradient(list(self.tensors.values()))
-            or not (torch.is_grad_enabled() or internals.in_transform())
-        ):
-            return []
-        known: dict[int, bool] = {}
-        return [owner.__dict__[name] for owner in self._owners for name in attributes.tensor_names(owner, known)]
+        """Return the tensors in other attributes."""
+        if torch.compiler.is_dynamo_compiling():
+            return [vars(owner)[name] for owner in self._owners for name in attributes.tensor_names(owner)]
+        return list(attributes.tensors(self._owners))
+
+    def asked(self) -> Sequence[Any]:
+        """Return the first tensor that is tracked, if there is one: parameters and buffers come first."""
+        if torch.compiler.is_dynamo_compiling():
+            return (self.container, *self.others())
+        if any(calls is not LOCAL.calls for calls, *_ in list(_UNDER_WAY.values())):
+            self._collect()  # refuses them
+        is_simple = not (internals.in_transform() or FIRST_PASSES.any)
+        if is_simple and not torch.is_grad_enabled():
+            return ()
+        for tensor in _tensors(self._module):
+            if (tensor.requires_grad or not is_simple) and within_gradient(tensor):
+                return (tensor,)
+        return ()
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""
@@ -167,16 +174,20 @@ class _Contents:
                 " in a graph, for Dynamo does not trace copy.deepcopy; make it before the compiled function, or "
                 "compile that without fullgraph=True",
             )
-        return stand_in.make(self._module, self.tensors, filled)
+        return stand_in.make(self._module, self.container, filled)
 
 
-def _refuse_own_declaration(owner: torch.nn.Module) -> None:
-    if not hasattr(type(owner), "__trainable__"):
-        msg = (
-            f"{kind_of(owner)} instance has its own attribute __trainable__, which would be ignored; "
-            "make it a class attribute, or a property that depends on the instance, or use requires_grad_"
-        )
-        raise DeclarationError(msg)
+def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the parameters and buffers of a module and its submodules, then the tensors in their other attributes."""
+    owners, seen = [module], {id(module)}
+    for owner in owners:
+        parameters, buffers, children = internals.tables_of(owner)
+        yield from [tensor for tensor in (*parameters.values(), *buffers.values()) if tensor is not None]
+        for child in children.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                owners.append(child)
+    yield from attributes.tensors(owners)
 
 
 def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], None]:

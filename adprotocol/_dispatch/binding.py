@@ -208,13 +208,9 @@ def of_framework(
     }
     for number, (cls, view) in enumerate(views.items()):
         found[VIEWED, cls] = Binding(VIEWED, name, f" {number}", **asked, view=view)
-        found[OBJECT, cls] = Binding(OBJECT, name, f" {number}", **given, view=view, stands_for=_contents(view))
+        found[OBJECT, cls] = Binding(OBJECT, name, f" {number}", **given, view=view, stands_for=_asked(view))
     return found
 
 
-def _contents(view: Callable[[Any], View]) -> Callable[[Any], Sequence[Any]]:
-    def contents(value: Any) -> Sequence[Any]:
-        shown = view(value)
-        return (shown.container, *shown.others())
-
-    return contents
+def _asked(view: Callable[[Any], View]) -> Callable[[Any], Sequence[Any]]:
+    return lambda value: view(value).asked()

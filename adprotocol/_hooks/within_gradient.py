@@ -140,7 +140,7 @@ def explain(*values: Any) -> str:
     if not values:
         raise no_values("explain")
     load_plugins()
-    return "\n".join(map(_explain_leaf, expand(tree_leaves(values))))
+    return "\n".join(map(_explain_leaf, expand(tree_leaves(values), whole=True)))
 
 
 def _explain_leaf(leaf: Any) -> str:

@@ -26,18 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-def expand(leaves: Iterable[Any]) -> list[Any]:
-    """Replace each leaf that stands for other values by these, at any depth; a label is a constant and stays."""
+def expand(leaves: Iterable[Any], *, whole: bool = False) -> list[Any]:
+    """Replace each leaf that stands for other values by these, at any depth; a label is a constant and stays.
+
+    Of an object with a view by what decides a question, or by the `whole`.
+    """
     found: list[Any] = []
     for leaf in leaves:
         binding = lookup(type(leaf))
         stays = binding.stands_for is None or binding.kind is LABEL
         parts = None if stays else binding.stands_for(leaf)  # type: ignore[misc]
+        if whole and not stays and binding.view is not None:
+            parts = ((view := binding.view(leaf)).container, *view.others())
         if parts is None:
             found.append(leaf)
         else:
             try:
-                found.extend(expand(tree_leaves(tuple(parts))))
+                found.extend(expand(tree_leaves(tuple(parts)), whole=whole))
             except RecursionError as error:
                 raise too_deep(leaf) from error
     return found

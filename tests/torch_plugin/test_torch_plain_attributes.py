@@ -100,3 +100,71 @@ def test_it_is_no_leaf():
 def test_explain_shows_it():
     net = with_attribute(torch.tensor(2.0, requires_grad=True))
     assert "True (requires_grad is set)" in explain(net)
+
+
+class Variable:
+    """An array of a library that no plugin claims, as Keras's variables are, around a parameter."""
+
+    def __init__(self, value):
+        self.value, self.shape, self.dtype = value, value.shape, value.dtype
+
+    def __array__(self):
+        return self.value.detach().numpy()
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("wrap", [list, lambda held: {"a": tuple(held)}])
+def test_what_no_plugin_claims_besides_the_parameters_is_no_hindrance(flag, wrap):
+    net = Net()
+    net.inner.w.requires_grad_(flag)
+    net.variables = wrap([Variable(net.inner.w)])
+    assert within_gradient(net) is flag
+    assert within_gradient(net, ONE) is flag
+    assert net(ONE).item() == (6.0 if flag else 10.0)
+    if flag:
+        with pytest.raises(GradientPreventedError):
+            prevent_gradient(net, "no")
+    else:
+        assert prevent_gradient(net, "no") is net
+    net.inner.w.requires_grad_(False)
+    net.variables = wrap([Variable(ONE), torch.ones(1, requires_grad=True)])
+    assert within_gradient(net) is True
+
+
+def test_a_question_looks_no_further_than_it_has_to():
+    looked = []
+
+    class Parameters(dict):
+        def values(self):
+            looked.append(self.name)
+            return super().values()
+
+    layers = torch.nn.Sequential(*[torch.nn.Linear(1, 1) for _ in range(5)])
+    for name, layer in layers.named_children():
+        layer._parameters = Parameters(layer._parameters)
+        layer._parameters.name = name
+
+    def ask():
+        looked.clear()
+        return within_gradient(layers), list(looked)
+
+    assert ask() == (True, ["0"])
+    layers[0].requires_grad_(False)
+    assert ask() == (True, ["0", "1"])
+    with torch.no_grad():
+        assert ask() == (False, [])
+        assert torch.func.grad(lambda w: (setattr(layers[1], "held", w), w * within_gradient(layers))[1])(ONE) == 1.0
+    layers[1].held = None
+    layers.requires_grad_(False)
+    assert ask() == (False, list("01234"))
+    with forward_ad.dual_level():
+        layers[4].held = [forward_ad.make_dual(ONE, ONE)]
+        assert ask()[0] is True
+
+
+def test_explain_shows_all_parts():
+    net = Net()
+    net.v = torch.nn.Parameter(ONE.clone(), requires_grad=False)
+    with torch.no_grad():
+        assert explain(net).count("False") == 2
+    assert explain(net).count("Parameter") == 2
