@@ -192,7 +192,7 @@ def _name_of(plugin: str | Mapping[type, Binding]) -> str | None:
     return next((binding.framework for binding in plugin.values() if binding.framework is not None), None)
 
 
-def of_framework(
+def framework_bindings(
     name: str, hooks: Mapping[str, Callable[..., Any]], views: Mapping[type, Callable[[Any], View]]
 ) -> dict[tuple[str, type | None], Binding]:
     """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
@@ -202,14 +202,14 @@ def of_framework(
         if hook in asked:
             asked[hook] = functools.partial(call_hook, name, hook, asked[hook])
     given = {hook: function for hook, function in asked.items() if hook not in _OF_TRACKED}
-    found: dict[tuple[str, type | None], Binding] = {
+    bindings: dict[tuple[str, type | None], Binding] = {
         (ARRAY, None): Binding(ARRAY, name, **asked),
         (CONSTANT, None): Binding(CONSTANT, name, **given),
     }
     for number, (cls, view) in enumerate(views.items()):
-        found[VIEWED, cls] = Binding(VIEWED, name, f" {number}", **asked, view=view)
-        found[OBJECT, cls] = Binding(OBJECT, name, f" {number}", **given, view=view, stands_for=_asked(view))
-    return found
+        bindings[VIEWED, cls] = Binding(VIEWED, name, f" {number}", **asked, view=view)
+        bindings[OBJECT, cls] = Binding(OBJECT, name, f" {number}", **given, view=view, stands_for=_asked(view))
+    return bindings
 
 
 def _asked(view: Callable[[Any], View]) -> Callable[[Any], Sequence[Any]]:

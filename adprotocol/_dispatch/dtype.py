@@ -18,9 +18,9 @@ _MARKS = (
 
 def dtype_name(dtype: Any) -> str:
     """Return a dtype as users write it: float32 for torch.float32 and ``<dtype: 'float32'>``."""
-    for found in (getattr(dtype, "name", None), getattr(getattr(dtype, "as_numpy_dtype", None), "__name__", None)):
-        if isinstance(found, str):
-            return found
+    for name in (getattr(dtype, "name", None), getattr(getattr(dtype, "as_numpy_dtype", None), "__name__", None)):
+        if isinstance(name, str):
+            return name
     words = "".join([sign if sign.isalnum() or sign == "_" else " " for sign in str(dtype)]).split()
     return words[-1] if words else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from adprotocol._dispatch.binding import of_framework
+from adprotocol._dispatch.binding import framework_bindings
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import PluginError
 from adprotocol.messages import one_line
@@ -42,7 +42,7 @@ class Plugin:
         self.name: str = name
         self.framework: str = framework
         self.entry_point: EntryPoint | None = entry_point
-        # Whether `value_and_grad` takes functions of NumPy arrays and Python numbers alone.
+        # Whether `value_and_grad` takes functions of only NumPy arrays and Python numbers.
         self.differentiates_numpy: bool = differentiates_numpy
         self.state: str = NOT_IMPORTED
         self.error: BaseException | None = None
@@ -61,7 +61,7 @@ class Plugin:
         self.without_ad: frozenset[str | type] = frozenset()
 
     def load(self, checks: Iterable[Callable[[TreeLibrary | None], None]]) -> None:
-        """Import the plugin and check it, unless its framework is too old; any exception makes it fail, alone."""
+        """Import the plugin and check it, unless its framework is too old; an exception fails this plugin only."""
         if self.entry_point is None:
             return
         from adprotocol._dispatch import release  # noqa: PLC0415  (2 ms; not at import)
@@ -129,7 +129,7 @@ def _offered(implementation: object, name: str) -> dict[str, Any]:
         "without_ad": _returned(name, hooks, "without_ad", frozenset) or frozenset(),
         "label_methods": _returned(name, hooks, "label_protocol", dict) or {},
         "tree_library": _returned(name, hooks, "tree_library", lambda library: library.node and library),
-        "bindings": of_framework(name, hooks, _classes(name, hooks, "views")),
+        "bindings": framework_bindings(name, hooks, _classes(name, hooks, "views")),
     }
 
 

@@ -143,13 +143,13 @@ class Registry:
 
     def conflicts(self) -> list[tuple[str, str, list[str]]]:
         """List each type that several plugins claim: its name, the plugin that serves it, and the others."""
-        found = []
+        conflicts = []
         for cls in dict.fromkeys(cls for plugin in self.active() for cls in plugin.types):
             # A plugin for a subclass of another's type is not a conflict: the nearest base decides.
             names = [plugin.name for plugin in self.claimants(cls) if cls in plugin.types]
             if len(names) > 1:
-                found.append((full_name(cls), names[0], names[1:]))
-        return found
+                conflicts.append((full_name(cls), names[0], names[1:]))
+        return conflicts
 
 
 def blocked_names() -> list[str]:
@@ -162,9 +162,9 @@ def _discover() -> dict[str, Plugin]:
 
     blocked = blocked_names()
     plugins: dict[str, Plugin] = {}
-    found = {(point.name, point.value): point for point in entry_points(group=GROUP)}
+    points = {(point.name, point.value): point for point in entry_points(group=GROUP)}
     for_numpy = {(point.name, point.value) for point in entry_points(group=NUMPY_GROUP)}
-    for key, point in sorted(found.items()):
+    for key, point in sorted(points.items()):
         framework = point.name
         plugin = Plugin(_free_name(plugins, framework), framework, point, differentiates_numpy=key in for_numpy)
         if framework in blocked:
@@ -201,8 +201,8 @@ def _is_half_imported(name: str) -> bool:
 def nearest_base(cls: type, bases: Iterable[type]) -> tuple[int, type] | None:
     """Return the nearest base class of `cls` among some, after its distance; a virtual one is the farthest."""
     mro = cls.__mro__
-    found = [(mro.index(base) if base in mro else len(mro), base) for base in bases if issubclass(cls, base)]
-    return min(found, key=lambda pair: pair[0], default=None)
+    ranked = [(mro.index(base) if base in mro else len(mro), base) for base in bases if issubclass(cls, base)]
+    return min(ranked, key=lambda pair: pair[0], default=None)
 
 
 def root(cls: type) -> str:

@@ -41,7 +41,7 @@ class Bindings:
     # Returns the binding of a type that no plugin claims, and that of a class of containers, given the functions that
     # flatten and rebuild its instances; `adprotocol._hooks.builtins` sets both.
     recognise: Callable[[type], Binding]
-    of_container: Callable[..., Binding]
+    container_binding: Callable[..., Binding]
 
 
 BINDINGS = Bindings()
@@ -120,9 +120,9 @@ def _resolve(cls: type) -> Binding:
     if unusable is not None:
         raise _unusable(cls, unusable)
     for plugin in registry.REGISTRY.active():
-        found = BINDINGS.WRAPPER if cls in plugin.functions else _viewed(cls, plugin, OBJECT)
-        if found is not None:
-            return found
+        binding = BINDINGS.WRAPPER if cls in plugin.functions else _viewed(cls, plugin, OBJECT)
+        if binding is not None:
+            return binding
     return BINDINGS.recognise(cls)
 
 
@@ -133,7 +133,7 @@ def _viewed(cls: type, plugin: registry.Plugin, kind: str) -> Binding | None:
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a class, or a value, has the marks of an array; shape and dtype alone are those of a setting."""
+    """Return whether a class, or a value, has the marks of an array; only shape and dtype are those of a setting."""
     return any(
         hasattr(value, name) for name in ("__array_namespace__", "__dlpack__", "__jax_array__", "__array__")
     ) or all(hasattr(value, name) for name in ("shape", "dtype", "__add__"))
@@ -180,17 +180,17 @@ def array_from(binding: Binding, hook: str, returned: Any) -> Any:
     raise wrong_result(binding.framework, hook, returned, "the value, as an array of the framework")
 
 
-def join(found: Binding, binding: Binding) -> Binding:
+def join(sole: Binding, binding: Binding) -> Binding:
     """Return the one of two bindings that belongs to a framework, or the first.
 
     Raises `MixedFrameworksError` for two frameworks.
     """
-    if binding.framework is None or binding.framework == found.framework:
-        return found
-    if found.framework is None:
+    if binding.framework is None or binding.framework == sole.framework:
+        return sole
+    if sole.framework is None:
         return binding
     msg = (
-        f"one call was given values of two frameworks, {found.framework} and {binding.framework}; "
+        f"one call was given values of two frameworks, {sole.framework} and {binding.framework}; "
         "a call answers for one framework: convert one of the values, or make two calls"
     )
     raise MixedFrameworksError(msg)

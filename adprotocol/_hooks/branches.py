@@ -1,6 +1,6 @@
 """The two branches of a `cond` whose predicate is not known yet: run, compared, and their result put together.
 
-A framework's control flow takes arrays alone, and from both branches the same. So a
+A framework's control flow takes only arrays, the same from both branches. So a
 plugin gives it the arrays in the results; the structures around them, and what is no
 array, are compared and put back here.
 """
@@ -97,8 +97,8 @@ class Branches:
         return self._flattened(self.false_fun(*self.operands), taken=False)
 
     def _flattened(self, result: Any, *, taken: bool) -> list[Any]:
-        found, structure = flatten_result(result)
-        leaves = [self.converted(leaf) for leaf in found]
+        parts, structure = flatten_result(result)
+        leaves = [self.converted(leaf) for leaf in parts]
         described = tuple([self._described(leaf) for leaf in leaves])
         self.keep((structure, described), taken=taken)
         return [leaf for leaf, (lifted, _) in zip(leaves, described, strict=True) if lifted]

@@ -1,6 +1,6 @@
 """The bindings of the core: numbers, NumPy arrays, containers, functions and labels.
 
-With no framework installed the hooks work on these alone. NumPy is never imported
+With no framework installed the hooks work on these only. NumPy is never imported
 here; its arrays are recognised once NumPy has been imported elsewhere.
 """
 
@@ -67,7 +67,7 @@ def recognise(cls: type) -> Binding:  # one return for each kind
         return BINDINGS.PLAIN
     functions = node.functions_of(cls)
     if functions is not None:
-        return of_container(*functions, origin=node.origin(cls))
+        return container_binding(*functions, origin=node.origin(cls))
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
         return BINDINGS.FUNCTION
@@ -79,9 +79,9 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     if not declared.isdisjoint((root(cls), *cls.__mro__)):
         return BINDINGS.WITHOUT_AD
     # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
-    functions = node.of_blank(cls)
+    functions = node.functions_of_blank(cls)
     if functions is not None:
-        return of_container(*functions, origin=node.origin(cls))
+        return container_binding(*functions, origin=node.origin(cls))
     if root(cls) in _AROUND_ARRAYS:
         return BINDINGS.OPAQUE
     raise unclaimed(cls)
@@ -90,7 +90,7 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def of_container(
+def container_binding(
     flatten: Any, unflatten: Any, contents: Any = None, *, children: Any = None, origin: str | None = None
 ) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
@@ -165,7 +165,7 @@ def _constant_label(label: NonDifferentiable) -> NonDifferentiable:
 
 
 BINDINGS.recognise = recognise
-BINDINGS.of_container = of_container
+BINDINGS.container_binding = container_binding
 
 install(
     Binding(PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"),
@@ -181,7 +181,7 @@ _without_ad: dict[str, Any] = {
 install(Binding(NUMPY, **_without_ad, explain="a NumPy array; frameworks wrap or copy it when they differentiate"))
 install(Binding(NUMPY, part="WITHOUT_AD", **_without_ad, explain="an array of a library without AD, so a constant"))
 for _cls, _functions in node.BUILT_IN.items():
-    install(of_container(*_functions, children=dict.values if _cls is dict else None), _cls)
+    install(container_binding(*_functions, children=dict.values if _cls is dict else None), _cls)
 install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,

@@ -68,7 +68,7 @@ def non_differentiable(value: T, /) -> T:
     return made if type(made) is type(value) else array_from(binding, "non_differentiable", made)
 
 
-def leaf(value: Any) -> Any:
+def constant_leaf(value: Any) -> Any:
     """Make one leaf constant; a function or class inside a structure stays unchanged."""
     binding = lookup(type(value))
     if binding.kind in (FUNCTION, CLASS):
@@ -81,13 +81,13 @@ def leaf(value: Any) -> Any:
 
 def _argument(value: Any) -> Any:
     binding = lookup(type(value))
-    return value if binding.kind in (OPAQUE, OBJECT) else leaf(value)
+    return value if binding.kind in (OPAQUE, OBJECT) else constant_leaf(value)
 
 
 def constant_tree(value: Any) -> Any:
     """Make a container or a single value constant; a function stays unchanged and is not decorated."""
     try:
-        return tree_map(leaf, value)
+        return tree_map(constant_leaf, value)
     except OpaqueValueError:
         for part in tree_leaves((value,)):
             if lookup(type(part)).kind in (OPAQUE, OBJECT):
@@ -167,7 +167,7 @@ def _result(value: Any) -> Any:
             "values, or make them constant where the function takes them"
         )
         raise NotConstantError(msg)
-    return leaf(value)
+    return constant_leaf(value)
 
 
 def _arrays_in(fun: Any) -> list[Any]:

@@ -71,31 +71,31 @@ def prevent_gradient(value: T, /, message: str) -> T:
             "prevent_gradient(value, 'why it has no derivative')"
         )
         raise ArgumentError(msg)
-    return _guarded(value, message)  # type: ignore[no-any-return]
+    return _guard(value, message)  # type: ignore[no-any-return]
 
 
-def _guarded(value: Any, message: str) -> Any:
+def _guard(value: Any, message: str) -> Any:
     if not is_container(value):
-        return _leaf(value, message)
+        return _checked(value, message)
     leaves, treespec = tree_flatten(value)
-    guarded = [_leaf(leaf, f"{message} (at {path!r})") for leaf, path in zip(leaves, paths(treespec), strict=True)]
+    guarded = [_checked(leaf, f"{message} (at {path!r})") for leaf, path in zip(leaves, paths(treespec), strict=True)]
     for new, old in zip(guarded, leaves, strict=True):
         if new is not old:
             return tree_unflatten(treespec, guarded, value)
     return value
 
 
-def _leaf(leaf: Any, message: str) -> Any:
+def _checked(leaf: Any, message: str) -> Any:
     binding = lookup(type(leaf))
     if binding.prevent_gradient is not None:
         return array_from(binding, "prevent_gradient", binding.prevent_gradient(leaf, message))
     if binding.kind is OBJECT and binding.view is not None:
         # Shown as a container, for the paths in it; a leaf that is staged cannot be put back.
         view = binding.view(leaf)
-        if not [part for part in (view.container, *view.others()) if _guarded(part, message) is not part]:
+        if not [part for part in (view.container, *view.others()) if _guard(part, message) is not part]:
             return leaf
     if binding.kind is NUMPY and holds_objects(leaf):
-        return object_array(leaf, lambda element: _guarded(element, message))
+        return object_array(leaf, lambda element: _guard(element, message))
     answer = ask((leaf,))
     if answer is False:
         return leaf

@@ -29,7 +29,7 @@ def unflatten_result(structure: Treespec, leaves: Iterable[Any]) -> Any:
 def common_structure(one: Treespec, other: Treespec) -> Any:
     """Return the structure that two results have in common, or NotImplemented if their structures differ.
 
-    A label stays where both have one; a label beside a plain value is the constant that it holds.
+    A label stays where both have one; a label against a plain value is the constant that it holds.
     """
     if is_label(one) is not is_label(other):
         return common_structure(*(children_of(spec)[0] if is_label(spec) else spec for spec in (one, other)))

@@ -80,7 +80,7 @@ def ask(values: Collection[Any], within: Any = UNSET) -> Any:
     tracked: list[Any] = []
     # What is a constant now may be an input of a staged program later, so it is asked about along with a tracer.
     constants: list[Collection[Any]] = []
-    asked = found = BINDINGS.PLAIN
+    asked = sole = BINDINGS.PLAIN
     groups = leaves_by_class(values)
     # Look at every group: two frameworks are an error.
     for binding, leaves in groups:
@@ -88,7 +88,7 @@ def ask(values: Collection[Any], within: Any = UNSET) -> Any:
             if binding.kind is not LABEL and (binding.kind is not NUMPY or any(map(holds_objects, leaves))):
                 return ask(expand([leaf for _, group in groups for leaf in group]))
         elif binding.framework is not None:
-            found = binding if found.framework is None else join(found, binding)
+            sole = binding if sole.framework is None else join(sole, binding)
             if binding.within_gradient is always_false:
                 constants.append(leaves)
             else:
@@ -158,6 +158,6 @@ def _explain_leaf(leaf: Any) -> str:
 def no_values(name: str = "within_gradient") -> NoValuesError:
     """Return the error for a call of the function of this name without values."""
     return NoValuesError(
-        f"{name}() was called without values; the answer depends on the values alone "
+        f"{name}() was called without values; the answer depends only on the values "
         "(there is no ambient flag): pass the array or the parameters whose derivative matters"
     )

@@ -134,7 +134,7 @@ def frozen_fields(cls: type) -> tuple[str, ...]:
 def _checked(cls: type, names: Any) -> tuple[str, ...]:
     if isinstance(names, str):
         return (names,)
-    # A mapping would be read by its keys alone; an iterator is exhausted by the first instance.
+    # A mapping would be read by its keys only; an iterator is exhausted by the first instance.
     is_list = isinstance(names, Collection) and not isinstance(names, Mapping)
     given = tuple(names) if is_list else (names,)
     wrong = [name for name in given if not isinstance(name, str)]

@@ -71,7 +71,7 @@ def attribute_names(value: Any) -> Iterable[str]:
 
 
 def attributes(value: Any) -> dict[str, Any] | None:
-    """Return the ``__dict__`` of an instance; None in a compiler, which follows attributes alone."""
+    """Return the ``__dict__`` of an instance; None in a compiler, which follows only attributes."""
     return getattr(value, "__dict__", None)
 
 
@@ -108,7 +108,7 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
         if contents is not None and tuple(contents) == fields:
             return tuple(contents.values()), fields, fields
         names = declared
-        given = tuple(list(attribute_names(value)))  # noqa: C414  (Dynamo guards on the keys in a list alone)
+        given = tuple(list(attribute_names(value)))  # noqa: C414  (Dynamo guards on only the keys in a list)
         if slots or given != fields:
             kept = [name for name in declared if hasattr(value, name)]
             kept += [name for name in given if name not in declared and name not in left_out]

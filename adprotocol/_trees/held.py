@@ -31,7 +31,7 @@ def expand(leaves: Iterable[Any], *, whole: bool = False) -> list[Any]:
 
     Of an object with a view by what decides a question, or by the `whole`.
     """
-    found: list[Any] = []
+    expanded: list[Any] = []
     for leaf in leaves:
         binding = lookup(type(leaf))
         stays = binding.stands_for is None or binding.kind is LABEL
@@ -39,13 +39,13 @@ def expand(leaves: Iterable[Any], *, whole: bool = False) -> list[Any]:
         if whole and not stays and binding.view is not None:
             parts = ((view := binding.view(leaf)).container, *view.others())
         if parts is None:
-            found.append(leaf)
+            expanded.append(leaf)
         else:
             try:
-                found.extend(expand(tree_leaves(tuple(parts)), whole=whole))
+                expanded.extend(expand(tree_leaves(tuple(parts)), whole=whole))
             except RecursionError as error:
                 raise too_deep(leaf) from error
-    return found
+    return expanded
 
 
 def plain_array(array: Any) -> Any:

@@ -32,8 +32,8 @@ def _merge(first: Any, other: Any, leaf_types: set[type], depth: int) -> Any:
         return by_key
     binding = binding_for(first)
     if binding.contents is None:
-        beside = binding_for(other)
-        if binding.view is not None or beside.view is not None or beside.contents is not None:
+        other_binding = binding_for(other)
+        if binding.view is not None or other_binding.view is not None or other_binding.contents is not None:
             raise NotMergedError
         leaf_types.update((type(first), type(other)))
         return other if first is None else first
@@ -43,9 +43,9 @@ def _merge(first: Any, other: Any, leaf_types: set[type], depth: int) -> Any:
     if type(other) is not cls:
         raise NotMergedError
     children, metadata, names = binding.contents(first)
-    others, metadata_beside, names_beside = binding.contents(other)
-    alike = names is names_beside and (metadata is metadata_beside or cls is dict)
-    if not (alike or same_node((cls, metadata, names, ()), (cls, metadata_beside, names_beside, ()))):
+    others, other_metadata, other_names = binding.contents(other)
+    alike = names is other_names and (metadata is other_metadata or cls is dict)
+    if not (alike or same_node((cls, metadata, names, ()), (cls, other_metadata, other_names, ()))):
         raise NotMergedError
     if len(children) != len(others):
         raise NotMergedError

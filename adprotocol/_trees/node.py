@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     # The last, if there is one, may return None for the names.
     Functions = tuple[Flatten, Unflatten] | tuple[Flatten, Unflatten, Callable[[Any], Any]]
 
-# optree's namespace in which its users register classes for this package alone.
+# optree's namespace in which its users register classes for this package only.
 NAMESPACE = "adprotocol"
 
 # The functions of the classes that were met, and those classes that are flattened by their fields because no
@@ -77,12 +77,12 @@ def _flatten_dict(value: Any) -> Any:
 
 def _unflatten_dict(metadata: Any, children: Any) -> Any:
     given, names = metadata
-    found = dict.fromkeys(given)
+    filled = dict.fromkeys(given)
     i = 0
     for name in names:  # a third of the time of zip with strict=True
-        found[name] = children[i]
+        filled[name] = children[i]
         i += 1  # noqa: SIM113
-    return found
+    return filled
 
 
 def _flatten_default_dict(value: Any) -> Any:
@@ -114,7 +114,7 @@ def functions_of(cls: type) -> Functions | None:
     known = BUILT_IN.get(cls) or _NODES.get(cls) or _of_tuple(cls) or _of_optree(cls) or STRUCTURES.get(cls)
     if known is None and has_fields(cls) and not is_enum(cls):
         # A framework that knows the class knows which of its fields are static.
-        known = of_blank(cls)
+        known = functions_of_blank(cls)
         if known is None and holds_attributes_alone(cls):
             known = by_fields(cls)
             _BY_FIELDS.add(cls)
@@ -130,21 +130,21 @@ def origin(cls: type) -> str | None:
     return "fields" if cls in _BY_FIELDS else None
 
 
-def of_value(value: Any) -> Functions | None:
+def library_functions(value: Any) -> Functions | None:
     """Return the functions for the class of `value` that a plugin knows by its framework's own tree library."""
     for plugin in REGISTRY.active():
-        found = None if plugin.tree_library is None else plugin.tree_library.node(value)
-        if found is not None:
-            _NODES[type(value)] = functions = checked(*found)
+        pair = None if plugin.tree_library is None else plugin.tree_library.node(value)
+        if pair is not None:
+            _NODES[type(value)] = functions = checked(*pair)
             _BY_LIBRARY[type(value)] = plugin.tree_library.is_buffer(value)  # type: ignore[union-attr]
             return functions
     return None
 
 
-def of_blank(cls: type) -> Functions | None:
+def functions_of_blank(cls: type) -> Functions | None:
     """Return the functions of a class that a plugin knows, given a blank instance."""
     try:
-        return of_value(object.__new__(cls))
+        return library_functions(object.__new__(cls))
     except TypeError:  # abstract, or of an extension module
         return None
 

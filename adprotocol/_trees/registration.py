@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from adprotocol.hookspecs import TreeLibrary
 
-# The label, for optree alone: each plugin registers it with its framework's trees.
+# The label, for optree only: each plugin registers it with its framework's trees.
 LABELS: dict[type, node.Functions] = {}
 
 # The static fields of the classes registered, or the two functions that were given.
@@ -93,7 +93,7 @@ def register_structure(
         The class itself.
 
     Raises:
-        StructureError: not a class of these kinds, one function without the other or beside static
+        StructureError: not a class of these kinds, one function without the other or together with static
             fields, or registered before with other fields or functions.
         DeclarationError: a name in `static` is not a field.
         PluginError: a plugin cannot register the class.
@@ -102,9 +102,7 @@ def register_structure(
         return lambda decorated: register_structure(decorated, static, flatten=flatten, unflatten=unflatten)
     given = flatten is not None or unflatten is not None
     if given and not (isinstance(cls, type) and callable(flatten) and callable(unflatten) and not tuple(static)):
-        msg = (
-            f"register_structure was given {shown(cls)}, flatten= or unflatten=; give a class and both functions alone"
-        )
+        msg = f"register_structure was given {shown(cls)}, flatten= or unflatten=; give a class and both functions"
         raise StructureError(msg)
     names: Any = (flatten, unflatten) if given else _static_fields(cls, static)
     with LOCK:

@@ -52,10 +52,10 @@ def admitted(value: Any) -> Binding:
 
 def admit(value: Any) -> str:
     """Return the name of that binding."""
-    functions = node.of_value(value)
+    functions = node.library_functions(value)
     if functions is None:
         return lookup(type(value)).name
-    TABLE[type(value)] = binding = BINDINGS.of_container(*functions, origin=node.origin(type(value)))
+    TABLE[type(value)] = binding = BINDINGS.container_binding(*functions, origin=node.origin(type(value)))
     return binding.name
 
 
@@ -179,13 +179,13 @@ class Flattened:
 
     def _visit_declared(self, value: Any, children: Sequence[Any], names: Sequence[Any], depth: int) -> list[Treespec]:
         trained = declaration.trainable_names(value, [str(name) for name in names])
-        found: list[Treespec] = []
+        specs: list[Treespec] = []
         for child, name in zip(children, names, strict=True):
             start = len(self.leaves)
-            found.append(self._visit(child, depth + 1))
+            specs.append(self._visit(child, depth + 1))
             if str(name) not in trained:
                 self.frozen.append((start, len(self.leaves)))
-        return found
+        return specs
 
 
 def is_inert(children: Sequence[Any]) -> bool:
@@ -199,8 +199,8 @@ def is_inert(children: Sequence[Any]) -> bool:
 
 def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
     """Return the leaves in order, ``None`` among them, and the treespec."""
-    found = Flattened(tree)
-    return found.leaves, found.treespec
+    flat = Flattened(tree)
+    return flat.leaves, flat.treespec
 
 
 def tree_leaves(values: tuple[Any, ...]) -> list[Any]:

@@ -1,7 +1,7 @@
 """A treespec: a structure without its leaves, as a nested tuple.
 
 Of a node it is ``(class, metadata, names of the children in paths, treespecs of the children)``, of a leaf None; unpack
-it by these names. So it holds classes, keys and constants alone: a compiler can keep it, and hashing and comparing it
+it by these names. So it holds only classes, keys and constants: a compiler can keep it, and hashing and comparing it
 call no Python function. A named tuple would take a sixth longer to flatten a structure.
 
 The class `Viewed` stands for an object that is shown as a container, its one child; the metadata are its view. A label
@@ -105,8 +105,8 @@ def treespecs_equal(one: Treespec, other: Treespec) -> bool:
         return one is other
     if not same_node(one, other):
         return False
-    for child, beside in zip(children_of(one), children_of(other), strict=True):
-        if child is not beside and not treespecs_equal(child, beside):
+    for child, other_child in zip(children_of(one), children_of(other), strict=True):
+        if child is not other_child and not treespecs_equal(child, other_child):
             return False
     return True
 
@@ -114,34 +114,34 @@ def treespecs_equal(one: Treespec, other: Treespec) -> bool:
 def same_node(one: Node, other: Node) -> bool:
     """Return whether two outermost nodes are alike; the order of the keys of a dict is not part of its structure."""
     cls, metadata, names, _ = one
-    cls_beside, metadata_beside, names_beside, _ = other
+    other_cls, other_metadata, other_names, _ = other
     # Before 2.13 Dynamo of PyTorch does not trace `!=` of tuples.
-    if not (cls is cls_beside and names == names_beside):
+    if not (cls is other_cls and names == other_names):
         return False
     if cls is defaultdict:
-        return bool(metadata[0] is metadata_beside[0])
-    return cls is dict or same_constant(metadata, metadata_beside)
+        return bool(metadata[0] is other_metadata[0])
+    return cls is dict or same_constant(metadata, other_metadata)
 
 
 def difference(one: Treespec, other: Treespec, name: str, other_name: str, above: str = "") -> str:
     """Say where and how two treespecs, of structures with these names, differ first; `above` is their path."""
     cls, metadata, names, children = one or LEAF
-    cls_beside, metadata_beside, names_beside, children_beside = other or LEAF
+    other_cls, other_metadata, other_names, other_children = other or LEAF
     if one is not None and other is not None:
-        sides = (names, name), (names_beside, other_name)
-        for (keys, has), (keys_beside, lacks) in (sides, sides[::-1]):
+        sides = (names, name), (other_names, other_name)
+        for (keys, has), (other_keys, lacks) in (sides, sides[::-1]):
             for key in keys:
-                if key not in keys_beside:
+                if key not in other_keys:
                     here = f"{above}.{text(key)}".lstrip(".")
-                    near = nearest(text(key), map(text, keys_beside))
+                    near = nearest(text(key), map(text, other_keys))
                     return f"{quoted(here)} is in {has} and not in {lacks} (the nearest there are {near})"
         if same_node(one, other):
-            for key, child, beside in zip(names, children, children_beside, strict=True):
-                if not treespecs_equal(child, beside):
-                    return difference(child, beside, name, other_name, f"{above}.{text(key)}".lstrip("."))
-    kinds = ["a leaf" if node is None else with_article(node.__qualname__) for node in (cls, cls_beside)]
+            for key, child, other_child in zip(names, children, other_children, strict=True):
+                if not treespecs_equal(child, other_child):
+                    return difference(child, other_child, name, other_name, f"{above}.{text(key)}".lstrip("."))
+    kinds = ["a leaf" if node is None else with_article(node.__qualname__) for node in (cls, other_cls)]
     if kinds[0] == kinds[1]:  # static fields, the length of a deque
-        kinds = [f"{kinds[0]} with the data {shown(static, 100)}" for static in (metadata, metadata_beside)]
+        kinds = [f"{kinds[0]} with the data {shown(static, 100)}" for static in (metadata, other_metadata)]
     return f"{quoted(above)} is {kinds[0]} in {name} and {kinds[1]} in {other_name}"
 
 
@@ -182,10 +182,10 @@ def paths(treespec: Treespec, above: str = "", views: list[tuple[str, View]] | N
             views.append((above, metadata))
         return paths(children[0], above, views)
     prefix = f"{above}." if above else ""
-    found: list[str] = []
+    below: list[str] = []
     for name, child in zip(names, children, strict=True):
         if child is None:
-            found.append(f"{prefix}{text(name)}")
+            below.append(f"{prefix}{text(name)}")
         else:
-            found.extend(paths(child, f"{prefix}{text(name)}", views))
-    return found
+            below.extend(paths(child, f"{prefix}{text(name)}", views))
+    return below
