@@ -85,6 +85,8 @@ def vjp(
         except BaseException as error:
             leave_out(error)
             raise
+        finally:  # a plugin may have run the function again
+            call.restore()
 
     return (value.whole(), pull_back, aux) if has_aux else (value.whole(), pull_back)
 

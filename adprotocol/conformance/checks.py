@@ -153,11 +153,12 @@ class Checked:
         if condition:
             raise Absent(why)
 
-    def require_hook(self, name: str) -> None:
-        """Raise `Absent` if the plugin does without an optional hook."""
+    def require_hook(self, *names: str) -> None:
+        """Raise `Absent` if the plugin does without each of some optional hooks."""
         plugin = REGISTRY.known().get(self.harness.name)
         if plugin is not None:
-            self.absent_if(name not in plugin.hooks, f"the plugin {plugin.name!r} has no hook {name}")
+            lacks = plugin.hooks.keys().isdisjoint(names)
+            self.absent_if(lacks, f"the plugin {plugin.name!r} has no hook {' or '.join(names)}")
 
     def require_native(self, call: Callable[[], Any], want: float) -> None:
         """Raise `Absent` unless `call`, which does without adprotocol, returns `want`."""

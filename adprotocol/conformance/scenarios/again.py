@@ -8,6 +8,7 @@ from unittest import mock
 
 import adprotocol
 from adprotocol.conformance.scenario import registered, scenario
+from adprotocol.conformance.scenarios.jvp import push
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +70,7 @@ def by_jvp(h: Checked, asked: Callable[[Checked], None]) -> None:
     """Run a scenario of forward mode with `adprotocol.jvp` in place of the system's own."""
 
     def jvp(fun: Callable[[Any], Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
-        value, moved = adprotocol.jvp(fun, (primal,), (tangent,), backend=h.name)
+        value, moved = push(h, fun, (primal,), (tangent,))
         return value, moved
 
     with mock.patch.dict(h.variant, jvp=jvp):

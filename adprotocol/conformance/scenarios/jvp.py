@@ -18,9 +18,8 @@ scenario: Decorator = defaults("jvp", rule="J9", level=SHOULD, needs=("grad",), 
 
 
 def push(h: Checked, *given: Any, **chosen: Any) -> Any:
-    """Return what `adprotocol.jvp` does; a plugin without its hook needs a second level."""
-    if not h.has(HIGHER_ORDER):
-        h.require_hook("jvp")
+    """Return what `adprotocol.jvp` does; a plugin without its hook needs functions and a second level."""
+    h.require_hook("jvp", *["array_functions"] * h.has(HIGHER_ORDER))
     return adprotocol.jvp(*given, backend=h.name, **chosen)
 
 

@@ -77,6 +77,14 @@ def vjp(
 
 
 @hookimpl
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Let ``mx.jvp`` differentiate."""
+    return gradient.jvp(fun, leaves, tangents)
+
+
+@hookimpl
 def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
     """Make the call one of an ``mx.custom_function`` with rules for both modes and for rows."""
     return rules.custom_rule(rule, arrays)

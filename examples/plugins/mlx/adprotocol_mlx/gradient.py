@@ -1,4 +1,4 @@
-"""The hook `vjp` by ``mx.vjp``.
+"""The hooks `vjp` and `jvp` by those of MLX.
 
 ``mx.value_and_grad`` would stop the derivatives of auxiliary output, those of an
 outer level too.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from adprotocol.extend import check_output
+from adprotocol.extend import check_output, jvp_by_vjp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,8 @@ def vjp(
         if once:
             check_output(outputs[0], outputs[0])
         results.append((outputs, aux))
-        return list(map(_array, outputs))
+        # Of an array that is returned twice MLX takes one cotangent.
+        return [renamed(_array(y)) for y in outputs]
 
     def first(*tracked: mx.array) -> mx.array:
         run(*tracked)
@@ -55,6 +56,30 @@ def vjp(
         return list(mx.vjp(run, primals, given)[1])
 
     return outputs, aux, pull
+
+
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Return outputs, auxiliary output and the tangents of the outputs; of an operation without them by ``mx.vjp``."""
+    kept: list[Any] = []
+
+    def run(*tracked: mx.array) -> list[mx.array]:
+        outputs, aux = fun(list(tracked))
+        kept[:] = [aux]
+        return [renamed(_array(y)) for y in outputs]
+
+    primals = [renamed(_array(leaf)) for leaf in leaves]
+    given = [
+        mx.zeros_like(x) if t is None else _array(t).astype(x.dtype) for x, t in zip(primals, tangents, strict=True)
+    ]
+    try:
+        outputs, moved = mx.jvp(run, primals, given)
+    except (ValueError, RuntimeError) as error:
+        if "implemented" not in str(error):
+            raise
+        return jvp_by_vjp(vjp, fun, leaves, given, mx.zeros_like)
+    return list(outputs), kept[0], list(moved)
 
 
 def _array(value: Any) -> mx.array:

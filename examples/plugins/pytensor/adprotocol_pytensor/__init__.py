@@ -13,6 +13,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import pushforward
 from pytensor.graph.basic import Constant, Variable
 
 from adprotocol import NonDifferentiable
@@ -97,44 +98,67 @@ def vjp(
     leaves: list[Any],
     once: bool,  # noqa: FBT001
 ) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
-    """Build the graph from new inputs, differentiate it, and put the leaves in their place.
-
-    A shared variable stands for itself, so what the function reads by another reference counts.
-    """
-    given = [leaf if isinstance(leaf, Variable) else pt.constant(np.asarray(leaf)) for leaf in leaves]
-    inputs = [leaf if isinstance(leaf, SharedVariable) else leaf.type() for leaf in given]
-    outputs, aux = fun(inputs)
-    if once:
-        # The shape of a variable is a graph; that of its type is known.
-        value = outputs[0]
-        check_output(value, value.type if isinstance(value, Variable) else value)
-    outputs = [y if isinstance(y, Variable) else pt.constant(np.asarray(y)) for y in outputs]
-    found: list[Any] = []
-    map_aux(lambda leaf: found.append(leaf) if isinstance(leaf, Variable) else None, aux)
-    inner = differentiated([*outputs, *found], inputs)
-    ends, found = inner[: len(outputs)], inner[len(outputs) :]
-    places = {made: leaf for made, leaf in zip(inputs, given, strict=True) if made is not leaf}
+    """Differentiate the graph of the function, and put the leaves in the place of its inputs."""
+    built = _Built(fun, leaves, once=once)
 
     def gradients_of(cost: Any, known: dict[Any, Any] | None) -> list[Any]:
-        gradients = pytensor.grad(cost, inputs, known_grads=known, disconnected_inputs="ignore")
+        gradients = pytensor.grad(cost, built.inputs, known_grads=known, disconnected_inputs="ignore")
         # PyTensor lets a gradient keep the dtype of the value.
-        return [_of_dtype(gradient, made) for gradient, made in zip(gradients, inputs, strict=True)]
+        return [_of_dtype(gradient, made) for gradient, made in zip(gradients, built.inputs, strict=True)]
 
-    gradients = gradients_of(ends[0], None) if once else []
-    results = substitute([*ends, *gradients, *found], places)
-    outputs, results = results[: len(ends)], results[len(ends) :]
-    gradients, following = results[: len(gradients)], iter(results[len(gradients) :])
-    aux = map_aux(lambda leaf: next(following) if isinstance(leaf, Variable) else leaf, aux)
+    outputs, aux, gradients = built.results(gradients_of(built.ends[0], None) if once else [])
 
     def pull(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
             return gradients
-        pairs = [(y, pt.as_tensor(ct)) for y, ct in zip(ends, cotangents, strict=True) if ct is not None]
+        pairs = [(y, pt.as_tensor(ct)) for y, ct in zip(built.ends, cotangents, strict=True) if ct is not None]
         if not pairs:
-            return [pt.zeros_like(leaf) for leaf in given]
-        return substitute(gradients_of(None, {y: _of_dtype(ct, y) for y, ct in pairs}), places)
+            return [pt.zeros_like(leaf) for leaf in built.given]
+        return substitute(gradients_of(None, {y: _of_dtype(ct, y) for y, ct in pairs}), built.places)
 
     return outputs, aux, pull
+
+
+@hookimpl
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Push tangents through the graph of the function, and put the leaves in the place of its inputs."""
+    built = _Built(fun, leaves, once=False)
+    pairs = zip(tangents, built.inputs, strict=True)
+    given = [pt.zeros_like(x) if t is None else _of_dtype(pt.as_tensor(t), x) for t, x in pairs]
+    moved = pushforward(built.ends, built.inputs, given, disconnected_outputs="ignore")
+    return built.results([_of_dtype(tangent, y) for tangent, y in zip(moved, built.ends, strict=True)])
+
+
+class _Built:
+    """The graph of a function, from new inputs.
+
+    A shared variable stands for itself, so what the function reads by another reference counts.
+    """
+
+    def __init__(self, fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], *, once: bool) -> None:
+        self.given = [leaf if isinstance(leaf, Variable) else pt.constant(np.asarray(leaf)) for leaf in leaves]
+        self.inputs = [leaf if isinstance(leaf, SharedVariable) else leaf.type() for leaf in self.given]
+        outputs, self.aux = fun(self.inputs)
+        if once:
+            # The shape of a variable is a graph; that of its type is known.
+            value = outputs[0]
+            check_output(value, value.type if isinstance(value, Variable) else value)
+        outputs = [y if isinstance(y, Variable) else pt.constant(np.asarray(y)) for y in outputs]
+        found: list[Any] = []
+        map_aux(lambda leaf: found.append(leaf) if isinstance(leaf, Variable) else None, self.aux)
+        inner = differentiated([*outputs, *found], self.inputs)
+        self.ends, self.found = inner[: len(outputs)], inner[len(outputs) :]
+        self.places = {made: leaf for made, leaf in zip(self.inputs, self.given, strict=True) if made is not leaf}
+
+    def results(self, derivatives: list[Any]) -> tuple[list[Any], Any, list[Any]]:
+        """Return outputs, auxiliary output and derivatives with the leaves in the place of the inputs."""
+        count, more = len(self.ends), len(derivatives)
+        results = substitute([*self.ends, *derivatives, *self.found], self.places)
+        following = iter(results[count + more :])
+        aux = map_aux(lambda leaf: next(following) if isinstance(leaf, Variable) else leaf, self.aux)
+        return results[:count], aux, results[count : count + more]
 
 
 def _of_dtype(gradient: Any, leaf: Any) -> Any:

@@ -120,6 +120,14 @@ def vjp(
 
 
 @hookimpl
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Let a tangent flow with each leaf."""
+    return gradient.jvp(fun, leaves, tangents)
+
+
+@hookimpl
 def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
     """Note the call on the tapes, or give an operation of the program the gradient of the rule."""
     return rules.custom_rule(rule, arrays)

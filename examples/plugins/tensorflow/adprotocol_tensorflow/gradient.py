@@ -1,4 +1,4 @@
-"""The hook `vjp`, by a tape that follows the leaves given and nothing else."""
+"""The hooks `vjp` and `jvp`, by a tape or an accumulator that follows the leaves given and nothing else."""
 
 from __future__ import annotations
 
@@ -44,6 +44,21 @@ def vjp(
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     return outputs, aux, pull
+
+
+def jvp(
+    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
+) -> tuple[list[Any], Any, list[Any]]:
+    """Return outputs, auxiliary output and the tangents of the outputs, by an accumulator."""
+    dtype = _dtype(leaves)
+    followed = [leaf if isinstance(leaf, tf.Variable) else tf.identity(_tensor(leaf, dtype)) for leaf in leaves]
+    pairs = zip(followed, tangents, strict=True)
+    given = [tf.zeros_like(x) if t is None else tf.cast(_tensor(t, x.dtype), x.dtype) for x, t in pairs]
+    with tf.autodiff.ForwardAccumulator(followed, given) as accumulator:
+        outputs, aux = fun(followed)
+        outputs = [tf.convert_to_tensor(y) for y in outputs]
+    zero = tf.UnconnectedGradients.ZERO
+    return outputs, aux, [accumulator.jvp(y, unconnected_gradients=zero) for y in outputs]
 
 
 def _dtype(leaves: list[Any]) -> Any:

@@ -37,8 +37,11 @@ def identity(value: Any) -> int | None:
 
 @hookimpl
 def freeze(value: Any) -> Any:
-    """Put a constant in the place of a variable."""
-    return value.detach()
+    """Put a constant in the place of a variable, with the class and the attributes that a model reads."""
+    constant = value.detach()
+    constant.__class__ = type(value)
+    vars(constant).update({name: held for name, held in vars(value).items() if name not in vars(constant)})
+    return constant
 
 
 @hookimpl
@@ -76,7 +79,8 @@ def vjp(
     def pull(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
             return gradients
-        terms = [(y * ct).sum() for y, ct in zip(outputs, cotangents, strict=True) if ct is not None]
+        pairs = zip(outputs, cotangents, strict=True)
+        terms = [(y * ct).sum() for y, ct in pairs if ct is not None and isinstance(y, Tensor)]
         graph.numbers.update(numbers)
         try:
             return gradients_of(sum(terms[1:], terms[0]) if terms else None)
