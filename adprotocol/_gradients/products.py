@@ -205,8 +205,7 @@ def run_forward(call: ArrayCall | Call, tangents: list[Any], *, has_aux: bool) -
     outputs, beside, moved = returned if isinstance(returned, tuple) and len(returned) == 3 else (None, None, None)  # noqa: PLR2004
     value = kept[-1] if kept else None
     if value is None or not isinstance(outputs, list) or not isinstance(moved, list) or len(moved) != len(outputs):
-        due = "a list of outputs, auxiliary output, and a list of the tangents of the outputs"
-        raise wrong_result(binding.framework, "jvp", returned, due)
+        raise wrong_result(binding.framework, "jvp", returned, "a list of outputs, aux, and a list of tangents")
     return value, value.take(outputs, beside), moved
 
 
