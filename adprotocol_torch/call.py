@@ -40,9 +40,10 @@ class Call:
         self.has_history: bool = False
         # An entry for each time that this call is under way: now, and while a checkpoint or a pull needs it again, in
         # any thread. The leaves refer to it: while it is empty, nothing needs their gradient.
-        self.opened: list[None] = []
+        self.opened: list[None] = [None]
+        self.calls.changes.append(self.open)
         # What ends, last first, what has been done for this call.
-        self.undo: list[Callable[[], None]] = [self.calls.change(self.open)]
+        self.undo: list[Callable[[], None]] = []
         self.was_enabled: bool = torch.is_grad_enabled()
         set_grad_enabled(True)
         # Autocast keeps what it has cast, with its history, until it ends.
@@ -57,8 +58,10 @@ class Call:
         """Take back all that was done for this call."""
         set_grad_enabled(self.was_enabled)
         # Not before: a checkpoint runs parts of the function again for the derivative.
-        for leave in reversed(self.undo):
-            leave()
+        while self.undo:
+            self.undo.pop()()
+        self.calls.changes.remove(self.open)
+        self.opened.pop()
         torch.clear_autocast_cache()
 
     def track(self) -> list[torch.Tensor]:

@@ -65,8 +65,7 @@ class _Call:
 
 def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Run the function on constants, and attach the rule to what it returns, if anything is differentiated."""
-    is_recorded = torch.is_grad_enabled()
-    is_forward = internals.is_in_forward_mode()
+    is_recorded, is_forward = torch.is_grad_enabled(), internals.is_in_forward_mode()
     tracked = [array for array in arrays if array.requires_grad] if is_recorded else []
     is_tracked = is_forward or len(tracked) > 0
     constants = [array.detach() for array in arrays] if is_tracked else list(arrays)
@@ -93,8 +92,7 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     call.results = [constant(result) for result in results]
     if is_forward:
         # PyTorch gives no tangent to a result whose elements share memory.
-        is_expanded = [has_strides(result) and 0 in result.stride() for result in results]
-        call.results = [y.contiguous() if flag else y for y, flag in zip(call.results, is_expanded, strict=True)]
+        call.results = [y.contiguous() if has_strides(y) and 0 in y.stride() else y for y in call.results]
     return _Node.apply(call, *arrays)  # type: ignore[no-any-return]
 
 
@@ -171,8 +169,7 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
-        rule: Any = call.rule
-        axes = in_dims[1:]
+        rule, axes = call.rule, in_dims[1:]
         # A host function knows how to make its own.
         is_host = hasattr(rule, "batched")
         batched = rule.batched(axes, info.batch_size) if is_host else BatchedRule(rule, axes, info.randomness)

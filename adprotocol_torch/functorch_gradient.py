@@ -68,7 +68,7 @@ def _differentiated(
     leaves = function.leaves
 
     def scalar(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        outputs, inside = function.run(tracked, once=True)
+        outputs, inside = function.run(*tracked, once=True)
         return outputs[0], inside
 
     gradients: Any = None
@@ -77,7 +77,7 @@ def _differentiated(
             gradients, (value, inside) = torch.func.grad_and_value(scalar, has_aux=True)(leaves)
             outputs = [value]
         else:
-            outputs, pull, inside = torch.func.vjp(function.run, leaves, has_aux=True)  # type: ignore[misc]
+            outputs, pull, inside = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
     finally:
         function.end()
     if len(function.owners) > 0:
@@ -87,7 +87,7 @@ def _differentiated(
         found = gradients
         if not once:
             pairs = zip(cotangents, outputs, strict=True)
-            (found,) = pull([torch.zeros_like(y) if ct is None else like_tensor(ct, y) for ct, y in pairs])
+            found = list(pull([torch.zeros_like(y) if ct is None else like_tensor(ct, y) for ct, y in pairs]))
         if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
             found = [laid_out(gradient, leaf) for gradient, leaf in zip(found, leaves, strict=True)]
         return found  # type: ignore[no-any-return]
@@ -103,7 +103,7 @@ def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tupl
     try:
         # With gradients on, a parameter that the function reaches by another reference shows on the tape.
         with torch.enable_grad() if owners else contextlib.nullcontext():
-            outputs, moved, inside = torch.func.jvp(function.run, (leaves,), (tangents,), has_aux=True)  # type: ignore[misc]
+            outputs, moved, inside = torch.func.jvp(function.run, tuple(leaves), tuple(tangents), has_aux=True)  # type: ignore[misc]
     finally:
         function.end()
     aux = combine_aux(function.rest[0], inside)
@@ -143,12 +143,13 @@ class _Function:
                 for tensor, owner in zip(self.tensors, self.owners, strict=True)
             ]
 
-    def run(self, tracked: list[torch.Tensor], *, once: bool = False) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def run(self, *leaves: torch.Tensor, once: bool = False) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return the outputs, as tensors, and the tensors of the auxiliary output."""
         # Asked here: where a graph breaks, this is compiled as a function of its own.
         is_traced = torch.compiler.is_dynamo_compiling()
         # A graph and forward mode know no number of the node; there every Python number is refused.
         start = -1 if is_traced or self.is_forward else next_sequence_number()
+        tracked = list(leaves)
         if len(self.owners) > 0 and not is_traced:
             tracked = [
                 new if own is None else stand_for(new, own) for new, own in zip(tracked, self.owners, strict=True)

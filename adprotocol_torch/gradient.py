@@ -8,7 +8,6 @@ where tensors are dual, and in a graph that Dynamo traces.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
     # What the hooks get: a function of leaves that returns outputs, and everything else.
     Function = Callable[[list[Any]], tuple[list[Any], Any]]
-
-_MANY_THREADS = contextlib.nullcontext()
 
 
 @hookimpl
@@ -90,7 +87,10 @@ def _by_engine(
     try:
         tracked = call.track()
         # The thread that the engine has for a GPU numbers the nodes of inner gradients by itself (`aliases`).
-        with torch.autograd.set_multithreading_enabled(False) if call.owners else _MANY_THREADS:
+        if call.owners:
+            with torch.autograd.set_multithreading_enabled(False):
+                outputs, aux = fun(tracked)
+        else:
             outputs, aux = fun(tracked)
         ends = _tracked(outputs, call, once=once)
         call.search(ends, [] if aux is None else [x for x in partition_aux(aux, torch.Tensor)[1] if x.requires_grad])
@@ -118,19 +118,15 @@ def _by_engine(
 
 def _tracked(outputs: list[Any], call: Call, *, once: bool) -> list[torch.Tensor]:
     """Return the outputs that are tracked; refuse numbers that were, and warn of tensors none of which is."""
-    if once:
-        value = outputs[0]
-        if not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
-            check_output(value, value)
-        elif value.requires_grad:
-            return outputs
-    tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
-    if not tensors:
+    value = outputs[0]
+    if once and not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
+        check_output(value, value)
+    tracked = [output for output in outputs if isinstance(output, torch.Tensor) and output.requires_grad]
+    if not tracked and any(isinstance(output, torch.Tensor) for output in outputs):
+        functorch_gradient.warn_independent(call.owners)
+    elif not tracked:
         for output in outputs:
             functorch_gradient.refuse_number(output, call.start)
-    tracked = [tensor for tensor in tensors if tensor.requires_grad]
-    if tensors and not tracked:
-        functorch_gradient.warn_independent(call.owners)
     return tracked
 
 

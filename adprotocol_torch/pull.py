@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from adprotocol_torch.call import Call
 
+    Tensors = Sequence[torch.Tensor]
+
 _STRIDED = torch.strided
 
 
@@ -76,13 +78,7 @@ class Pull:
 
 
 def gradients_of(  # noqa: PLR0913
-    call: Call,
-    ends: Sequence[torch.Tensor],
-    cotangents: Sequence[torch.Tensor],
-    *,
-    create_graph: bool,
-    retain_graph: bool,
-    separate: Sequence[torch.Tensor] = (),
+    call: Call, ends: Tensors, cotangents: Tensors, *, create_graph: bool, retain_graph: bool, separate: Tensors = ()
 ) -> list[torch.Tensor]:
     """Run the engine; return gradients with zeros for None, each in the memory format of its leaf.
 
@@ -92,26 +88,29 @@ def gradients_of(  # noqa: PLR0913
     gradients: list[Any] = [None] * len(tracked)
     if ends:
         # Something in the graph may run backward(): it would be lost, and left in the `.grad` of parameters.
-        leaves = {*call.tensors, *tracked} if call.owners else ()
-        before = [(leaf, leaf.grad) for leaf in leaves if leaf.is_leaf]
+        leaves: list[torch.Tensor] = []
+        if call.owners:
+            others = [tensor for tensor, new in zip(call.tensors, tracked, strict=True) if tensor is not new]
+            leaves = [leaf for leaf in (*tracked, *others) if leaf.is_leaf]
+        before = [(leaf, leaf.grad) for leaf in leaves if leaf.grad is not None]
         for leaf, _ in before:
             leaf.grad = None
         try:
             gradients[:] = run_engine(
                 ends, cotangents, call.inputs, create_graph=create_graph, retain_graph=retain_graph
             )
-            if any(leaf.grad is not None for leaf, _ in before):
-                raise refused_reentrant("an autograd.Function, as a library's checkpoint, that runs backward() inside")
         finally:
-            for leaf, gradient in before:
+            changed = [leaf for leaf in leaves if leaf.grad is not None]
+            for leaf, gradient in (*[(leaf, None) for leaf in changed], *before):
                 leaf.grad = gradient
+        if changed:
+            raise refused_reentrant("an autograd.Function, as a library's checkpoint, that runs backward() inside")
     for i, leaf in enumerate(tracked):
         gradient = gradients[i]
         if gradient is None:
             if call.once and call.owners:
-                raise refused_reentrant(
-                    "torch.utils.checkpoint with use_reentrant=True and no input that requires grad"
-                )
+                what = "torch.utils.checkpoint with use_reentrant=True and no input that requires grad"
+                raise refused_reentrant(what)
             gradients[i] = torch.zeros_like(leaf)
         # The usual ones need no call; one that is batched has the format of its rows.
         elif not (
@@ -122,20 +121,21 @@ def gradients_of(  # noqa: PLR0913
     return _separated(gradients, separate) if len(gradients) > 1 or separate else gradients
 
 
-def _separated(gradients: list[torch.Tensor], given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _separated(gradients: list[torch.Tensor], given: Tensors) -> list[torch.Tensor]:
     """Copy gradients that share memory: the terms of a sum do, and clipping writes in place."""
-    seen = set(map(memory_of, given))
-    for i, gradient in enumerate(gradients):
+    is_batched = functorch_is_active()
+    seen: set[int] = set()
+    for i, tensor in enumerate((*given, *gradients), -len(given)):
         # Of the usual ones the key of their storage will do, in 0.3 µs.
-        is_plain = type(gradient) is torch.Tensor and gradient.layout is _STRIDED
-        key = storage_of(gradient) if is_plain and not functorch_is_active() else memory_of(gradient)
-        if key in seen:
-            gradients[i] = gradient.clone()
+        is_plain = type(tensor) is torch.Tensor and tensor.layout is _STRIDED and not is_batched
+        key = storage_of(tensor) if is_plain else memory_of(tensor)
+        if i >= 0 and key in seen:
+            gradients[i] = tensor.clone()
         seen.add(key)
     return gradients
 
 
-def without_derivative(results: Sequence[torch.Tensor], sources: list[torch.Tensor]) -> list[torch.Tensor]:
+def without_derivative(results: Tensors, sources: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return results of which PyTorch has no derivative by their sources, which they refuse."""
     return list(_Last.apply(sources, *results, *sources))  # type: ignore[no-untyped-call]
 

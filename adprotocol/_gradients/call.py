@@ -21,7 +21,7 @@ import types
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, OPAQUE, wrong_result
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients import framework
-from adprotocol._gradients.structure import Structure, flags_of
+from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select, select_once
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, NothingTrainableError
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     # What a plugin calls with tracked leaves: it returns the outputs, and everything else.
     Function = Callable[[list[Any]], tuple[list[Any], Any]]
+    Fun = Callable[..., Any]
+    Args, Kwargs, Argnums = tuple[Any, ...], dict[str, Any], tuple[int, ...]
 
 
 class ArrayCall:
@@ -45,7 +47,7 @@ class ArrayCall:
 
     __slots__ = ("binding", "fun", "leaves")
 
-    def __init__(self, fun: Callable[..., Any], array: Any, binding: Binding) -> None:
+    def __init__(self, fun: Fun, array: Any, binding: Binding) -> None:
         self.fun = fun
         self.leaves = [array]
         self.binding = binding
@@ -74,14 +76,7 @@ class Call:
     )
 
     def __init__(  # noqa: PLR0913  (what a call consists of)
-        self,
-        fun: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        argnums: tuple[int, ...],
-        backend: str | None,
-        *,
-        declared: bool = False,
+        self, fun: Fun, args: Args, kwargs: Kwargs, argnums: Argnums, backend: str | None, *, declared: bool = False
     ) -> None:
         self._fun, self._count = fun, len(args)
         self._arguments: dict[int | str, Any] = dict(enumerate(args)) | kwargs
@@ -149,14 +144,7 @@ class Call:
 
 
 def call_of(  # noqa: PLR0913, PLR0917  (the arguments of value_and_grad)
-    fun: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    argnums: tuple[int, ...],
-    where: Any,
-    backend: str | None,
-    *,
-    each: bool = True,
+    fun: Fun, args: Args, kwargs: Kwargs, argnums: Argnums, where: Any, backend: str | None, *, each: bool = True
 ) -> ArrayCall | Call:
     """Return the call of a derivative, with its leaves selected."""
     if len(args) == 1 and not kwargs and where is None and backend is None and argnums == (0,):
@@ -168,13 +156,16 @@ def call_of(  # noqa: PLR0913, PLR0917  (the arguments of value_and_grad)
     return call
 
 
-def array_binding(fun: Callable[..., Any], array: Any) -> Binding | None:
+def array_binding(fun: Fun, array: Any) -> Binding | None:
     """Return the binding of the framework that differentiates a function of one array; None if there is more to it."""
     binding = lookup(type(array))
     is_numpy = binding is BINDINGS.NUMPY and type(fun) is types.FunctionType and not binding.stands_for(array)  # type: ignore[misc]
     if not is_numpy and (binding.kind not in (ARRAY, CONSTANT) or binding.vjp is None):
         return None
-    if flags_of((array,), (True,), {type(array): binding}) != [True]:
+    try:
+        if binding.trainable(array) is not True:
+            return None
+    except Exception:  # noqa: BLE001  (raised again by the call with a structure, as the plugin's)
         return None
     return framework.find(binding, None) if is_numpy else binding
 
@@ -193,9 +184,10 @@ def reverse(
     def pulled(cotangents: list[Any] | None) -> list[Any]:
         gradients = pull(cotangents)
         is_whole = isinstance(gradients, (list, tuple)) and len(gradients) == count
-        if not is_whole or any(gradient is None for gradient in gradients):
-            due = f"outputs, auxiliary output, and a function that returns a gradient for each of {count} leaves"
-            raise wrong_result(binding.framework, "vjp", gradients, due)
+        for gradient in gradients if is_whole else (None,):
+            if gradient is None:
+                due = f"outputs, auxiliary output, and a function that returns a gradient for each of {count} leaves"
+                raise wrong_result(binding.framework, "vjp", gradients, due)
         return list(gradients)
 
     return outputs, aux, pulled

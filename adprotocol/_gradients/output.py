@@ -69,7 +69,7 @@ class Value:
             self.leaves, self.treespec = flatten_result(result)
         for leaf in self.leaves:
             _check_framework(leaf, binding)
-        self.mask = [_is_output(leaf) for leaf in self.leaves]
+        self.mask = list(map(_is_output, self.leaves))
         if self.treespec is not None:
             labelled = labelled_leaves(self.treespec)
             self.mask = [taken and not constant for taken, constant in zip(self.mask, labelled, strict=True)]
@@ -86,6 +86,8 @@ class Value:
     @property
     def outputs(self) -> list[Any]:
         """Return the arrays of the value that can carry a derivative."""
+        if False not in self.mask:
+            return self.leaves
         return [leaf for leaf, taken in zip(self.leaves, self.mask, strict=True) if taken]
 
     def beside(self, aux: Any) -> Any:
@@ -97,6 +99,9 @@ class Value:
     def take(self, outputs: Sequence[Any], beside: Any) -> Any:
         """Take over outputs and rest as they came out of the framework, and return the auxiliary output."""
         rest, aux = (self.leaves, None) if beside is None else beside
+        if self.treespec is None:
+            self.leaves = [*outputs]
+            return aux
         following = iter(outputs)
         self.leaves = [next(following) if taken else leaf for leaf, taken in zip(rest, self.mask, strict=True)]
         return aux
@@ -107,6 +112,8 @@ class Value:
 
     def only(self, entries: Sequence[Any]) -> Any:
         """Return the structure of the value with an entry for each output, and None in place of the rest."""
+        if self.treespec is None:
+            return entries[0]
         following = iter(entries)
         leaves = iter([next(following) if taken else None for taken in self.mask])
         return build(*without_labels(self.treespec, leaves))
@@ -148,6 +155,8 @@ def given_entries(
     `words` say who was given it, as what, and of what.
     """
     who, what, place = words
+    if treespec is None and able[0]:
+        return [_Given((), (who, what)).checked(given, leaves[0], place)]
     likes = [leaf if flag else None for leaf, flag in zip(leaves, able, strict=True)]
     collector = _Given(likes, (who, what))
     collector.add(given, treespec, place)

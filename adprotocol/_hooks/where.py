@@ -119,8 +119,8 @@ def choose(mask: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...], 
         if_true = choice.run_true()
         choice.operands = _guarded(functions, ~mask, leaves, structure)
         pair = if_true, choice.run_false()
-    choice.compare()
-    return choice.result([functions.where(mask, one, other) for one, other in zip(*pair, strict=True)])
+    # What does not match is an error before the first array is chosen.
+    return choice.result(functions.where(mask, one, other) for one, other in zip(*pair, strict=True))
 
 
 def _run(true_fun: Any, false_fun: Any, operands: tuple[Any, ...]) -> tuple[Any, ...]:
