@@ -75,7 +75,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     """Let toyad choose; results and errors are those that users of every framework know."""
     if isinstance(pred, (bool, toyad.Array)):
         return toyad.cond(pred, true_fun, false_fun, *operands)
-    # toyad stages the arrays alone: dataclasses and labels it does not take apart, and of strings it knows nothing.
+    # toyad stages only the arrays: dataclasses and labels it does not take apart, and of strings it knows nothing.
     branches = Branches((toyad.Value, np.ndarray, np.generic), true_fun, false_fun, operands)
     try:
         return branches.result(toyad.cond(pred, branches.run_true, branches.run_false))
@@ -255,6 +255,6 @@ def explain(value: Any) -> str:
 @hookimpl
 def harness(device: str | None) -> ToyHarness:
     """Give the conformance suite what it needs."""
-    from toyad_harness import ToyHarness  # noqa: PLC0415  (of use to the suite alone)
+    from toyad_harness import ToyHarness  # noqa: PLC0415  (of use only to the suite)
 
     return ToyHarness(device)
