@@ -30,6 +30,7 @@ class Backend:
     tracked_type: type
     # The derivative of a function of one array in a direction, by forward mode.
     tangent: Callable[[Any, Any, Any], Any]
+    vmap: Any = None
 
     def numpy(self, array):
         if isinstance(array, torch.Tensor):
@@ -56,6 +57,7 @@ JAX = Backend(
     jax.grad,
     jax.core.Tracer,
     lambda fun, x, t: jax.jvp(fun, (x,), (t,))[1],
+    jax.vmap,
 )
 TORCH = Backend(
     "torch",
@@ -66,6 +68,7 @@ TORCH = Backend(
     torch.func.grad,
     torch.Tensor,
     lambda fun, x, t: torch.func.jvp(fun, (x,), (t,))[1],
+    torch.vmap,
 )
 AUTOGRAD = Backend(
     "autograd",

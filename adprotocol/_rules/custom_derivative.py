@@ -143,10 +143,7 @@ class CustomDerivative(Wrapper):
             msg = f"{self.name} was declared with reverse_only=True and given a rule for forward mode; drop one of them"
             raise RuleError(msg)
         if known is not None:
-            msg = (
-                f"{self.name}.{method} was given a second rule, {given!r:.99}, beside {known.given!r:.99}; give one "
-                "rule, or make a second function with custom_derivative"
-            )
+            msg = f"{self.name}.{method} was given a second rule, {given!r:.99}; it has {known.given!r:.99}; give one"
             raise RuleError(msg)
         self.count = len(by_position(self.fun))
         if may_hold(given):
@@ -159,10 +156,7 @@ class CustomDerivative(Wrapper):
         if not self.has_residuals:
             return returned
         if type(returned) is not tuple or len(returned) != 2:  # noqa: PLR2004
-            msg = (
-                f"{self.name} was declared with has_residuals=True, but returned {kind_of(returned)}; return the pair "
-                "(result, residuals)"
-            )
+            msg = f"{self.name} has residuals, but returned {kind_of(returned)}; return the pair (result, residuals)"
             raise RuleError(msg)
         return returned[0]
 

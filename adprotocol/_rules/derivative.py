@@ -119,9 +119,8 @@ class Derivative:
         """
         if self.rule.linear is None:
             msg = (
-                f"{self.rule.name} was declared with reverse_only=True, so its rule is not transposed for forward "
-                "mode, which jvp, jacfwd and hessian use; use reverse mode, or give it a rule with defjvp and leave "
-                "reverse_only=True out"
+                f"{self.rule.name} was declared with reverse_only=True, so its rule is not transposed for forward mode "
+                "(jvp, jacfwd, hessian); use reverse mode, or give it a rule with defjvp in place of reverse_only=True"
             )
             raise RuleError(msg)
         key = self.rule.has_vjp, tuple(self.needed)

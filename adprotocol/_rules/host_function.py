@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 from adprotocol._dispatch.binding import NUMPY, PLAIN, wrong_result
 from adprotocol._dispatch.dtype import dtype_name, is_inexact
@@ -11,7 +12,7 @@ from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.check import is_complex
-from adprotocol._rules.outline import Outline, is_plain, outlined
+from adprotocol._rules.outline import Outline, outlined
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, children_of, count_leaves, map_nodes, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -95,9 +96,11 @@ class HostFunction(Wrapper):
         leaves, treespec = flatten_result((args, static))
         binding = sole_framework(leaves, BINDINGS.PLAIN)
         if binding.framework is None:
-            args, static = build(treespec, iter([read_only(leaf) for leaf in leaves]))
-            return self.fun(*args, **static)
-        arrays, arguments = outlined([read_only(leaf) for leaf in leaves], treespec)
+            args, static = build(treespec, iter(list(map(read_only, leaves))))
+            returned = self.fun(*args, **static)
+            others = [leaf for leaf in leaves if lookup(type(leaf)) is BINDINGS.WITHOUT_AD]
+            return _of_library(returned, others[0]) if others else returned
+        arrays, arguments = outlined(list(map(read_only, leaves)), treespec)
         call = HostCall(self, arguments)
         like = None if self.like is None else call.expected(arrays)
         expected = call.outline
@@ -105,16 +108,35 @@ class HostFunction(Wrapper):
             f"{self.name} is a host function, which no framework can differentiate; wrap it in custom_derivative and "
             "give it a rule"
         )
-        results = host_hook(binding, self.name)(call, arrays, like, self.batched, message)
+        results = self.run_by(binding, call, arrays, like, message)
         if not isinstance(results, (list, tuple)) or len(results) != call.outline.size:
             raise wrong_result(binding.framework, "host_call", results, "a list of what fun returns, as arrays")
         if call.outline is expected and expected.objects:
             msg = (
-                f"the host function {self.name} has residuals that are no arrays, and is called in a program that is "
-                "staged; return arrays as residuals, and tell their shapes by like="
+                f"{self.name} is staged, and its residuals are no arrays; return arrays, and give their shapes by like="
             )
             raise RuleError(msg)
         return call.outline.filled(results)
+
+    def run_by(self, binding: Binding, call: Any, arrays: Sequence[Any], like: Any, message: str) -> list[Any]:
+        """Let the plugin of a framework run this function, by `call`, a function of NumPy arrays."""
+        if binding.host_call is None:
+            msg = f"the plugin {binding.framework!r} has no hook host_call, which {self.name} needs; upgrade the plugin"
+            raise PluginError(msg)
+        rank = len(arrays[0].shape)
+
+        @functools.wraps(self.fun, assigned=(), updated=())
+        def run(values: list[Any]) -> list[Any]:
+            shapes = [value.shape for value in values]
+            batch = shapes[0][: len(shapes[0]) - rank]
+            if not batch or 0 in batch or not any(itertools.starmap(_may_mix, itertools.permutations(shapes, 2))):
+                return call(values)  # type: ignore[no-any-return]
+            import numpy as np  # noqa: PLC0415  (a host function uses it)
+
+            rows = [call([value[place] for value in values]) for place in np.ndindex(batch)]
+            return [np.stack(column).reshape(*batch, *column[0].shape) for column in zip(*rows, strict=True)]
+
+        return binding.host_call(run, list(arrays), like, self.batched, message)
 
 
 class HostCall:
@@ -125,7 +147,6 @@ class HostCall:
 
     def __init__(self, host: HostFunction, arguments: Outline) -> None:
         self.host = host
-        self.__wrapped__ = host.fun
         self.arguments = arguments
         # That of the result: as `like` tells it, then as it was in the last run.
         self.outline: Outline = arguments
@@ -149,12 +170,13 @@ class HostCall:
         known, signature = self.host.known, self.arguments.signature(arrays)
         try:
             told = known.get(signature)
-        except TypeError:  # an argument without a hash
+        except TypeError:  # a static field without a hash
             told = None
         if told is None:
             results, outline = self._call(self.host.like, list(map(blank_array, arrays)))  # type: ignore[arg-type]
             told = outline, [blank_array(one if hasattr(one, "dtype") else np.asarray(one)) for one in results]
-            if is_plain(signature[0]) and len(known) < _MOST_SIGNATURES:
+            # A number that differs in each call, such as a step of time, makes a signature for each.
+            if signature is not None and len(known) < 32:  # noqa: PLR2004
                 known[signature] = told
         self.outline, self.types = told
         return self.types
@@ -187,8 +209,7 @@ class HostCall:
         if is_known and _is_array(leaf):
             return np.array(leaf, order="C")
         msg = (
-            f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays (of a masked one its "
-            "data or filled()), numbers, or a structure of them"
+            f"{self.host.name} returned {kind_of(leaf)}; return NumPy arrays (no masked ones), numbers, or a structure"
         )
         raise RuleError(msg)
 
@@ -207,15 +228,9 @@ class HostCall:
         converted = result.astype(dtype, copy=False)
         # NumPy and the frameworks would cut integers off.
         if dtype.kind in "iu" and converted is not result and (converted != result).any():
-            msg = (
-                f"the host function {self.host.name} returned integers of dtype {result.dtype} that {dtype} cannot hold"
-            )
+            msg = f"{self.host.name} returned integers of dtype {result.dtype} that {dtype} cannot hold"
             raise RuleError(msg)
         return converted
-
-
-# A number that differs in each call, such as a step of time, makes one for each.
-_MOST_SIGNATURES = 32
 
 
 def _is_array(leaf: Any) -> bool:
@@ -231,24 +246,38 @@ def _with_plain_tuples(treespec: Treespec) -> Treespec:
     return map_nodes(plain, treespec)
 
 
-def host_hook(binding: Binding, name: str) -> Callable[..., list[Any]]:
-    """Return the hook of a framework's plugin that calls the host function of this name."""
-    if binding.host_call is None:
-        msg = (
-            f"the plugin {binding.framework!r} has no hook host_call, so it cannot call the host function {name}; "
-            "upgrade the plugin, or give it that hook (adprotocol.hookspecs says how)"
-        )
-        raise PluginError(msg)
-    return binding.host_call
+def _may_mix(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return whether NumPy broadcasts an array of lower rank, so that its rows may meet another axis than rows."""
+    return len(one) > len(other) and all(a == b or 1 in (a, b) for a, b in zip(one[::-1], other[::-1], strict=False))
 
 
 def read_only(value: Any) -> Any:
-    """Return a NumPy array as one that cannot be written to, and anything else as it is."""
-    if lookup(type(value)).kind is not NUMPY:
+    """Return an array of NumPy, or of a library without AD, as one of NumPy that cannot be written to."""
+    binding = lookup(type(value))
+    if binding.kind is not NUMPY:
         return value
-    view = value.view()
+    view = _of_numpy(value) if binding is BINDINGS.WITHOUT_AD else value.view()
     view.flags.writeable = False
     return view
+
+
+def _of_numpy(array: Any) -> Any:
+    """Return an array of a library without AD as one of NumPy."""
+    import numpy as np  # noqa: PLC0415
+
+    if hasattr(array, "__dask_graph__"):
+        msg = "a host function was given an array of Dask, which is lazy; run it on blocks, array.map_blocks(function)"
+        raise RuleError(msg)
+    return np.from_dlpack(array, device="cpu") if hasattr(array, "__dlpack__") else np.asarray(array).view()
+
+
+def _of_library(value: Any, like: Any) -> Any:
+    """Return a value with the arrays of the library of another array, on its device, in place of NumPy's."""
+    if not hasattr(like, "__array_namespace__"):
+        return value
+    asarray = functools.partial(like.__array_namespace__().asarray, device=like.device)
+    leaves, treespec = flatten_result(value)
+    return build(treespec, iter([asarray(leaf) if lookup(type(leaf)).kind is NUMPY else leaf for leaf in leaves]))
 
 
 def numpy_dtype(dtype: Any) -> Any:
@@ -263,10 +292,7 @@ def numpy_dtype(dtype: Any) -> Any:
 
         return np.dtype(import_module("ml_dtypes").bfloat16)
     except ImportError as error:
-        msg = (
-            "a host function was given an array of bfloat16, which NumPy has from the package ml_dtypes alone; install "
-            "it, or convert the array to float32"
-        )
+        msg = "NumPy has bfloat16 from the package ml_dtypes alone; install it, or convert the array to float32"
         raise RuleError(msg) from error
 
 
@@ -281,8 +307,7 @@ def blank_array(array: Any) -> Any:
     except TypeError as error:
         msg = (
             f"a host function was given {kind_of(array)} of shape {shape} and dtype {dtype_name(array.dtype)}, for "
-            f"which NumPy has no array ({error}); give it arrays of numbers, of a shape that is known (of a random key "
-            "its data)"
+            f"which NumPy has no array ({error}); give it numbers, of a shape that is known (of a random key its data)"
         )
         raise RuleError(msg) from error
     blank.flags.writeable = False

@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
 def without_labels(treespec: Treespec, leaves: Iterator[Any]) -> tuple[Treespec, Iterator[Any]]:
     """Return a structure in which a label is a leaf, and its leaves, None for those labels."""
-    if treespec is None:
-        return None, iter((next(leaves),))
-    if is_label(treespec):
-        for _ in range(count_leaves(treespec)):
-            next(leaves)
-        return None, iter((None,))
+    if treespec is None or is_label(treespec):
+        own = [next(leaves) for _ in range(count_leaves(treespec))]
+        return None, iter(own if treespec is None else [None])
     cls, metadata, names, specs = treespec
     children = [without_labels(child, leaves) for child in specs]
     spec = (cls, metadata, names, tuple([child for child, _ in children]))
@@ -86,10 +83,12 @@ class Outline:
         """Return the value with these arrays."""
         return arrays[0] if self is ONE_ARRAY else build(self.treespec, iter(self.by_leaf(arrays, self._leaves)))
 
-    def signature(self, arrays: Sequence[Any]) -> tuple[Any, Any]:
-        """Return what distinguishes the value without the elements of these arrays, and what distinguishes these."""
-        others = self.treespec, tuple(map(type, self._leaves)), tuple(self._leaves), tuple(self._places)
-        return others, tuple([(tuple(array.shape), array.dtype) for array in arrays])
+    def signature(self, arrays: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Return what the value is but for the elements of these arrays; None if it holds an object."""
+        kinds = tuple(map(type, self._leaves))
+        types = [(tuple(array.shape), array.dtype) for array in arrays]
+        key = self.treespec, kinds, tuple(self._leaves), tuple(self._places), *types
+        return key if _PLAIN.issuperset(kinds) else None
 
     def by_leaf(self, values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
         """Return `others`, one for each leaf, with the next of `values` in each place of an array."""
@@ -111,11 +110,6 @@ class Outline:
         if self is ONE_ARRAY:
             return cotangents[0]
         return build(*without_labels(self.spec, iter(self.of_outputs(cotangents))))
-
-
-def is_plain(value: Any) -> bool:
-    """Return whether a value is a class, a number or text, or a tuple of such: who keeps it keeps no array alive."""
-    return type(value) in _PLAIN or isinstance(value, type) or (type(value) is tuple and all(map(is_plain, value)))
 
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})

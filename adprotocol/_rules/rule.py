@@ -14,7 +14,7 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.check import Collector
 from adprotocol._rules.closure import closed_over, hidden_error
-from adprotocol._rules.host_function import HostFunction, blank_array, host_hook, read_only
+from adprotocol._rules.host_function import HostFunction, blank_array, read_only
 from adprotocol._rules.outline import ONE_ARRAY, Arguments, Outline, is_array, labelled_leaves
 from adprotocol._rules.signature import keyword_defaults, reads, takes_arguments
 from adprotocol._trees.held import check_held, check_opaque, search
@@ -122,10 +122,8 @@ class DerivativeRule:
             return self._kept([returned]), ONE_ARRAY
         result = self._function.result_of(returned)
         if result is None or hasattr(type(result), "__next__"):
-            msg = (
-                f"{self.name}, which has a derivative rule, returned {'None' if result is None else kind_of(result)}; "
-                "return arrays, or a structure of them"
-            )
+            what = "None" if result is None else kind_of(result)
+            msg = f"{self.name}, which has a derivative rule, returned {what}; return arrays, or a structure of them"
             raise RuleError(msg)
         leaves, treespec = flatten_result(returned)
         own = count_leaves(children_of(treespec)[0]) if has_residuals else len(leaves)
@@ -212,7 +210,6 @@ class DerivativeRule:
         present = [[array is not None for array in values] for values in lists]
         places = [next(place for place, other in enumerate(arrays) if other is array) for array in likes]
 
-        @functools.wraps(rule.host.fun, assigned=(), updated=())
         def call(values: list[Any]) -> list[Any]:
             values = [read_only(np.asarray(value)) for value in values]
             rest = iter(values)
@@ -224,7 +221,7 @@ class DerivativeRule:
                 for value, one in zip(returned, own, strict=True)
             ]
 
-        return host_hook(self._binding, rule.host.name)(call, arrays, likes, rule.host.batched, self.once)
+        return rule.host.run_by(self._binding, call, arrays, likes, self.once)
 
 
 def _is_differentiated(leaf: Any) -> bool:

@@ -9,7 +9,7 @@ from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import inspect
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 def signature(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -30,9 +30,13 @@ def signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 def by_position(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a function that may be given by position, but those of ``*args``."""
+    kinds = "POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"
+    return [parameter for parameter in _parameters(function).values() if parameter.kind.name in kinds]
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     known = signature(function)
-    found = () if known is None else known.parameters.values()
-    return [parameter for parameter in found if parameter.kind.name in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")]
+    return {} if known is None else known.parameters
 
 
 def completed(
@@ -91,14 +95,11 @@ _SEES_ALL = {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe
 
 def keyword_defaults(function: Callable[..., Any], rule: Callable[..., Any]) -> dict[str, Any]:
     """Return the defaults of a function's keyword-only arguments, as far as its rule takes them."""
-    of_function, of_rule = signature(function), signature(rule)
-    if of_function is None:
-        return {}
-    taken = {} if of_rule is None else of_rule.parameters
+    taken = _parameters(rule)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     return {
         name: parameter.default
-        for name, parameter in of_function.parameters.items()
+        for name, parameter in _parameters(function).items()
         if parameter.kind is parameter.KEYWORD_ONLY
         and parameter.default is not parameter.empty
         and (takes_any or name in taken)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+import unittest
 
 import autograd
 import jax
@@ -17,6 +18,7 @@ from adprotocol import (
     custom_derivative,
     explain,
     grad,
+    host_function,
     jacobian,
     jvp,
     non_differentiable,
@@ -33,7 +35,8 @@ from adprotocol import (
     where,
     within_gradient,
 )
-from adprotocol.errors import BackendError, OpaqueValueError, PluginError, PredicateError, UnclaimedTypeError
+from adprotocol.conformance import check_rule
+from adprotocol.errors import BackendError, OpaqueValueError, PluginError, PredicateError, RuleError, UnclaimedTypeError
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, register_without_ad, unregister
 
@@ -230,6 +233,47 @@ def test_no_framework_has_products_with_it(library, x):
     ):
         with pytest.raises(BackendError, match=r"an array of a library without AD.*autograd, jax, torch"):
             call()
+
+
+def test_a_host_function(library, x):
+    f = host_function(lambda x, k: {"y": np.abs(x) * k, "n": 1, "w": 2.0}, like=lambda x, k: {"y": x, "n": 1, "w": k})
+    if library.name == "dask":
+        with pytest.raises(RuleError, match=r"an array of Dask, which is lazy; run it on blocks, array.map_blocks"):
+            f(x, 2.0)
+        np.testing.assert_allclose(library.numpy(x.map_blocks(lambda x: f(x, 2.0)["y"])), [8.0, 0.0, 2.0])
+        return
+    if library.name == "sparse":
+        with pytest.raises(RuntimeError, match="use the todense method"):
+            f(x, 2.0)
+        return
+    returned = f(x, 2.0)
+    assert isinstance(returned["y"], library.kind)
+    np.testing.assert_allclose(library.numpy(returned["y"]), [8.0, 0.0, 2.0])
+    assert (returned["n"], returned["w"]) == (1, 2.0)
+    # Beside the arrays of a framework it is a constant.
+    beside = host_function(lambda x, y: x + y)(x, jnp.ones(3))
+    assert isinstance(beside, jax.Array)
+    np.testing.assert_allclose(beside, VALUES + 1.0)
+    with pytest.raises(ValueError, match="read-only"):
+        host_function(lambda x: x.__setitem__(0, 1.0))(x)
+
+
+def test_a_host_function_with_a_rule(library, x):
+    f = custom_derivative(host_function(np.abs, like=lambda x: x))
+    f.defvjp(lambda cotangent, y, x: (cotangent * y,))
+    if library.name not in ("dask", "sparse"):
+        assert isinstance(f(x), library.kind)
+        np.testing.assert_allclose(library.numpy(f(x)), np.abs(VALUES))
+    if library.name != "numpy":
+        with pytest.raises(unittest.SkipTest, match="an array of a library without AD"):
+            check_rule(f, x)
+
+
+def test_a_host_function_on_another_device():
+    device = strict.__array_namespace_info__().devices()[1]
+    moved = host_function(np.abs)(strict.asarray(VALUES, device=device))
+    assert moved.device == device
+    np.testing.assert_allclose(np.from_dlpack(moved, device="cpu"), np.abs(VALUES))
 
 
 def test_a_step_of_an_optimiser(library, x):

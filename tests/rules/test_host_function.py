@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -205,13 +206,6 @@ def test_residuals_of_a_host_function_are_anything_in_eager_code(ad, like):
             jax.jit(factorised)(a, b)
 
 
-class Setting:
-    """An object without a hash by value, that `like` may read."""
-
-    def __init__(self, size):
-        self.size = size
-
-
 @beyond_numpy
 def test_like_is_called_once_for_each_signature(ad):
     calls = []
@@ -227,7 +221,7 @@ def test_like_is_called_once_for_each_signature(ad):
         assert f(x, 3).shape == (3,)
         assert f(y, 2).shape == (2,)
     assert len(calls) == 3
-    setting = Setting(1)
+    setting = SimpleNamespace(size=1)
     assert f(x, 2, setting).shape == (1,)
     setting.size = 4
     assert f(x, 2, setting).shape == (4,)
@@ -238,11 +232,11 @@ def test_like_is_called_once_for_each_signature(ad):
 
 
 def test_a_host_function_keeps_no_argument_alive():
-    f = host_function(lambda x, setting: x, like=lambda x, setting: x)
-    setting = Setting(1)
-    f(jax.numpy.ones(2), setting)
-    ended = weakref.ref(setting)
-    del setting
+    f = host_function(lambda x, solver: x, like=lambda x, solver: x)
+    solver = lambda: None
+    f(jax.numpy.ones(2), solver)
+    ended = weakref.ref(solver)
+    del solver
     gc.collect()
     assert ended() is None
 
@@ -272,3 +266,22 @@ def test_a_solver_whose_rule_ignores_the_result_does_not_run_in_a_compiled_gradi
     assert close(slope, np.cos([0.3, 0.7]))
     with pytest.raises(GradientPreventedError, match="is a host function, so it is differentiated once only"):
         jax.jit(jax.grad(lambda x: jax.grad(lambda x: f(x).sum())(x).sum()))(x)
+
+
+@beyond_numpy
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(2,), (1,)])
+def test_rows_of_arguments_of_different_rank_are_not_mixed(ad, shape, size):
+    x, t = np.arange(1.0, 1.0 + size * shape[0]).reshape(size, *shape), np.arange(1.0, 1.0 + size)
+    want = np.stack([row * factor for row, factor in zip(x, t, strict=True)])
+    bad = host_function(lambda x, t: x * t, like=lambda x, t: x, batched=True)
+    good = host_function(lambda x, t: x * t[..., None], like=lambda x, t: x, batched=True)
+    assert close(ad.vmap(good)(ad.make(x), ad.make(t)), want)
+    if size == 3 and shape == (2,):  # an axis of 3 meets one of 2
+        with pytest.raises(ValueError, match="could not be broadcast"):
+            ad.vmap(bad)(ad.make(x), ad.make(t))
+    else:
+        assert close(ad.vmap(bad)(ad.make(x), ad.make(t)), want)
+    # Of all pairs of rows, in two leading axes.
+    pairs = ad.vmap(lambda x: ad.vmap(lambda t: good(x, t))(ad.make(t)))(ad.make(x))
+    assert close(pairs, x[:, None] * t[:, None])
