@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch.autograd_graph import Graph, leaf_of
-from adprotocol_torch.internals import sequence_number, use_count
+from adprotocol_torch.internals import sequence_number, use_count, version_of
 from adprotocol_torch.tensors import remedy
 from adprotocol_torch.tracking import below_levels
 
@@ -63,6 +63,26 @@ def _by_reference() -> UndecidableError:
         "call differentiates by another reference than its argument, such as a list of parameters or a value computed "
         "from it before the call; there it would be a constant. Take it from the argument"
     )
+
+
+def refuse_second_step(tensors: Sequence[torch.Tensor], start: int, versions: Sequence[tuple[Any, int]]) -> None:
+    """Refuse to differentiate by tensors computed, since `start`, from parameters in these versions.
+
+    That is when the last gradients by parameters were taken, which are constants to an outer `backward()`. Those of a
+    second inner step are not, and the sum would be neither of first order nor whole. A step of an optimiser changes a
+    parameter in place, and with it the version.
+    """
+    current = [(reference(), version) for reference, version in versions]
+    ids = {id(leaf) for leaf, version in current if leaf is not None and version_of(leaf) == version}
+    graph = Graph()
+    graph.walk([tensor for tensor in tensors if ids and tensor.grad_fn is not None])
+    for node in graph.nodes:
+        if sequence_number(node) >= start and any(id(leaf_of(before)) in ids for before, _ in node.next_functions):
+            raise UndecidableError(
+                "the gradient by tensors that were computed from parameters, after a gradient by these (as in a second "
+                "inner step), has a derivative, and the one before has none: an outer backward() would be neither of "
+                f"first order nor whole. {remedy('parameter-gradient')}"
+            )
 
 
 def refuse_history(graph: Graph, leaves: Sequence[torch.Tensor], ends: Container[Any], start: int) -> None:

@@ -17,18 +17,15 @@ if TYPE_CHECKING:
 
 # What every module has in its ``__dict__``.
 _COMMON = frozenset(vars(torch.nn.Module()))
-_PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
-_PLAIN_TYPES = frozenset(_PLAIN)
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size})
 # What a function closes over is not asked about, and submodules are asked themselves.
 NOT_ASKED = (*_PLAIN, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
-def tensors(owners: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
-    """Yield the tensors in attributes of some modules, and in structures there."""
+def tensors(owners: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
+    """Return the tensors in attributes of some modules, and in structures there."""
     seen: set[int] = set()
-    for owner in owners:
-        for _, found in _by_name(owner, seen):
-            yield from found
+    return [tensor for owner in owners for _, found in _by_name(owner, seen) for tensor in found]
 
 
 def tensor_names(owner: torch.nn.Module) -> list[str]:
@@ -39,7 +36,7 @@ def tensor_names(owner: torch.nn.Module) -> list[str]:
 def _by_name(owner: torch.nn.Module, seen: set[int]) -> Iterator[tuple[str, list[torch.Tensor]]]:
     # Parts of a module share settings, so each object is looked at once.
     for name, value in vars(owner).items():
-        if type(value) in _PLAIN_TYPES or name in _COMMON or isinstance(value, NOT_ASKED) or id(value) in seen:
+        if type(value) in _PLAIN or name in _COMMON or isinstance(value, NOT_ASKED) or id(value) in seen:
             continue
         seen.add(id(value))
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +13,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol_torch import aliases, autograd_graph, distributed, internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
 from adprotocol_torch.internals import next_sequence_number, set_grad_enabled
-from adprotocol_torch.parameters import LOCAL, Calls, owners_of, stand_for
+from adprotocol_torch.parameters import LOCAL, Calls, owners_of, raise_flag, stand_for
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
@@ -90,12 +92,14 @@ class Call:
         if tensor.is_inference():
             # Autograd does not see operations on it, whatever its flag.
             new = tensor.detach().clone()
-        elif not tensor.requires_grad:
-            new = tensor.detach()
         elif owner is tensor and tensor.is_leaf and not self.calls.is_differentiated(tensor):
             # Its flag says that it is trained, not that an outer derivative is wanted.
-            # It stays in place, with its hooks.
+            # It stays in place, with its hooks, for the function may reach it otherwise than by its argument.
+            if not tensor.requires_grad:
+                self.undo.append(self.calls.change(functools.partial(raise_flag, owner)))
             return tensor
+        elif not tensor.requires_grad:
+            new = tensor.detach()
         elif self.is_differentiable:
             # A copy, for the function may change it in place. No view: a compiled function saves views without
             # their history, so that a second derivative would be lost where it is refused otherwise.
@@ -144,6 +148,12 @@ class Call:
             if results:
                 graph.walk(results)
             self.again = any(map(self.is_other, graph.leaves))
+        if self.is_differentiable and self.calls.changes[0] == self.open:  # in no other call
+            if self.has_history:
+                aliases.refuse_second_step(self.tensors, *self.calls.last)
+            elif self.owners and not self.again:
+                own = [leaf for leaf, owner in zip(self.tracked, self.owners, strict=True) if leaf is owner]
+                self.calls.last = self.start, [(weakref.ref(leaf), internals.version_of(leaf)) for leaf in own]
         self.is_compiled: bool = len(outputs) > 0 and _COMPILER in sys.modules and graph.has("CompiledFunctionBackward")
         # What a derivative of the results would be by, where there is none.
         self.sources: list[torch.Tensor] = []

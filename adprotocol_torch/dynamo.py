@@ -95,28 +95,27 @@ def known_answer(values: tuple[Any, ...]) -> bool | None:
     return None if answer is None else _answer(answer)
 
 
+# Why there is no answer, and the divergence that declares it.
+_UNANSWERED = {
+    "batched": (
+        "vmap; the compiled graph cannot tell a batch that is tracked from one that is not",
+        "compiled-inside-func",
+    ),
+    "dual": ("dual_level; the compiled graph cannot tell dual tensors from plain ones", "dual-level-around-compiled"),
+}
+
+
 def _answer(answer: Any) -> bool:
-    if answer == "batched":
-        raise _asked_inside(
-            "torch.func.vmap; the compiled graph cannot tell a batch that is tracked from one that is not",
-            "compiled-inside-func",
-        )
-    if answer == "dual":
-        raise _asked_inside(
-            "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones",
-            "dual-level-around-compiled",
+    if isinstance(answer, str):
+        inside, divergence = _UNANSWERED[answer]
+        raise UndecidableError(
+            "within_gradient was asked in a function compiled by torch.compile and called inside "
+            f"{inside}. {remedy(divergence)}"
         )
     # With a guard on it: the graph must not serve the first pass of a reentrant checkpoint.
     if not answer and checkpoints.FIRST_PASSES.any:
         checkpoints.refuse_first_pass()
     return bool(answer)
-
-
-def _asked_inside(what: str, divergence: str) -> UndecidableError:
-    return UndecidableError(
-        "within_gradient was asked in a function compiled by torch.compile and called inside "
-        f"{what}. {remedy(divergence)}"
-    )
 
 
 @run_while_tracing

@@ -12,7 +12,7 @@ from adprotocol.errors import OutputError, UndecidableError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo
 from adprotocol_torch.internals import next_sequence_number, skip
-from adprotocol_torch.parameters import LOCAL, owners_of, refused_in_graph, stand_for
+from adprotocol_torch.parameters import LOCAL, owners_of, raise_flag, refused_in_graph, stand_for
 from adprotocol_torch.tensors import laid_out, like_tensor, remedy
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ class _Function:
                 new if own is None else stand_for(new, own) for new, own in zip(tracked, self.owners, strict=True)
             ]
             self.undo.append(distributed.guard(self.tensors, self.owners))
+            # A parameter that the function reaches by another reference shows on the tape, against its flag too.
+            self.undo += [raise_flag(own) for own in self.owners if own is not None and not own.requires_grad]
             self.undo.append(LOCAL.calls.replace(self.tensors, tracked, self.owners))
         outputs, aux = self.fun(tracked)
         if once:

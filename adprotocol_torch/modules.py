@@ -1,9 +1,9 @@
 """The view of a ``torch.nn.Module``: a dict from qualified name to tensor, to be filled with other tensors for a call.
 
 In the common case the parameters' own flags decide, and the module is not touched.
-A parameter that the call freezes, or trains against its flag, is replaced in the
-module's table of parameters, as ``torch.func.functional_call`` does, and put back
-afterwards. Hooks, buffers and submodules stay in place.
+A parameter that the call freezes, or differentiates in a nested derivative, is replaced
+in the module's table of parameters, as ``torch.func.functional_call`` does, and put
+back afterwards. Hooks, buffers and submodules stay in place.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from adprotocol_torch.parameters import Calls
 
-    # A submodule, its parameters, the name of one; then the tensor that was there, and the one to put there.
-    _Place = tuple[torch.nn.Module, dict[str, Any], str]
-    _Change = tuple[torch.nn.Module, dict[str, Any], str, Any, Any]
+    # The parameters of a submodule, the name of one, and the tensor to put there.
+    _Change = tuple[dict[str, Any], str, Any]
 
 # Python itself has room for calls of fewer modules in each other.
 _DEEPEST = 1_000
@@ -67,7 +66,7 @@ class _Contents(View):
         self.aliases: dict[str, str] = {}
         # The module and its submodules; PyTorch's own list of them recurses.
         self._owners: list[torch.nn.Module] = []
-        self._places: dict[str, list[_Place]] = {}
+        self._places: dict[str, list[tuple[dict[str, Any], str]]] = {}
         # Dynamo has no id for every tensor.
         self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
         self._names: dict[Any, str] = {}
@@ -79,9 +78,8 @@ class _Contents(View):
             prefix, owner, frozen, depth = waiting.pop()
             if depth > _DEEPEST:
                 raise TreeError(
-                    f"the {type(module).__qualname__} given to adprotocol contains itself: {kind_of(owner)} is "
-                    f"{depth:,} levels below it; keep a back reference in a list or a weakref, so that it is not a "
-                    "submodule"
+                    f"the {type(module).__qualname__} given to adprotocol contains itself, {depth:,} levels below, in "
+                    f"{kind_of(owner)}; keep a back reference in a list or a weakref, so that it is not a submodule"
                 )
             self._owners.append(owner)
             parameters, buffers, children = internals.tables_of(owner)
@@ -95,9 +93,21 @@ class _Contents(View):
                 silent.add(cls)
             allowed = None if cls in silent else trainable_names(owner, (*parameters, *buffers, *children))
             for name, tensor in (*parameters.items(), *buffers.items()) if buffers else parameters.items():
-                if tensor is not None:
-                    takes = not frozen and (allowed is None or name in allowed)
-                    self._add(prefix + name, tensor, (owner, parameters, name), takes=takes)
+                if tensor is None:
+                    continue
+                path = prefix + name
+                first = self._names.setdefault(self._key(tensor), path)
+                is_new, is_parameter = first == path, name in parameters
+                if is_parameter:
+                    self._places.setdefault(first, []).append((parameters, name))
+                if is_new:
+                    can = is_parameter and (tensor.is_floating_point() or tensor.is_complex())
+                    takes = can and not frozen and (allowed is None or name in allowed)
+                    self.container[path] = tensor
+                    # A tensor that torch.func.functional_call puts there is no parameter, and has no flag.
+                    self.flags[path] = (takes and takes_gradient(tensor)) if can else None
+                elif is_parameter:
+                    self.aliases[path] = first
             for name, child in reversed(children.items()):
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
@@ -105,46 +115,21 @@ class _Contents(View):
         if not torch.compiler.is_dynamo_compiling():
             _refuse_second_user(self._owners)
 
-    def _add(self, path: str, tensor: torch.Tensor, place: _Place, *, takes: bool) -> None:
-        _, parameters, name = place
-        first = self._names.setdefault(self._key(tensor), path)
-        if name in parameters:
-            self._places.setdefault(first, []).append(place)
-            if first != path:
-                self.aliases[path] = first
-        if first == path:
-            can = name in parameters and (tensor.is_floating_point() or tensor.is_complex())
-            self.container[path] = tensor
-            # A tensor that torch.func.functional_call puts there is no parameter, and has no flag.
-            self.flags[path] = (takes and takes_gradient(tensor)) if can else None
-
     def fill(self, filled: dict[str, Any]) -> tuple[torch.nn.Module, Callable[[], None]]:
         """Put other tensors into the module; return it, and the function that puts its own back."""
         changed = [
-            (owner, parameters, name, self.container[path], filled[path])
+            (parameters, name, filled[path])
             for path, places in self._places.items()
             if filled[path] is not self.container[path]
-            for owner, parameters, name in places
+            for parameters, name in places
         ]
-        if torch.compiler.is_dynamo_compiling():
-            if changed:
-                raise refused_in_graph()
-            return self._module, no_op
+        if torch.compiler.is_dynamo_compiling() and changed:
+            raise refused_in_graph()
         if not changed:
-            return self._module, _enter(self._owners, changes=False)
+            return self._module, no_op if torch.compiler.is_dynamo_compiling() else _enter(self._owners, changes=False)
 
         # Again for a checkpoint that runs again, and for a pull that comes after the call.
-        def enter() -> Callable[[], None]:
-            leave = _enter(self._owners, changes=True)
-            put_back = _put(changed)
-
-            def restore() -> None:
-                put_back()
-                leave()
-
-            return restore
-
-        return self._module, LOCAL.calls.change(enter)
+        return self._module, LOCAL.calls.change(lambda: _put(changed, _enter(self._owners, changes=True)))
 
     def others(self) -> list[Any]:
         """Return the tensors in other attributes."""
@@ -212,21 +197,21 @@ def _refuse_second_user(owners: list[torch.nn.Module], *, changes: bool = False)
     for calls, used, changed in list(_UNDER_WAY.values()):
         if calls is not LOCAL.calls and (changes or changed) and not used.isdisjoint(map(id, owners)):
             raise ConcurrencyError(
-                f"the {type(owners[0]).__qualname__} given to adprotocol is in use in two threads at once (a question "
-                "is a use), one of them in a call of grad with a where= that differs from its flags, for which the "
-                f"module temporarily holds other tensors. {remedy('module-in-threads')}"
+                f"a {type(owners[0]).__qualname__} given to adprotocol is in use in two threads (asking is a use), one "
+                f"in a call of grad with a where= for which it holds other tensors. {remedy('module-in-threads')}"
             )
 
 
-def _put(changed: list[_Change]) -> Callable[[], None]:
-    before = [parameters[name] for _, parameters, name, _, _ in changed]
-    for _, parameters, name, _, new in changed:
+def _put(changed: list[_Change], leave: Callable[[], None]) -> Callable[[], None]:
+    before = [parameters[name] for parameters, name, _ in changed]
+    for parameters, name, new in changed:
         parameters[name] = new
 
     def put_back() -> None:
-        for (_, parameters, name, _, new), old in zip(changed, before, strict=True):
+        for (parameters, name, new), old in zip(changed, before, strict=True):
             # What the function put there itself stays, as after a plain call.
             if name in parameters and parameters[name] is new:
                 parameters[name] = old
+        leave()
 
     return put_back

@@ -19,6 +19,7 @@ parameters is refused (`refused_in_graph`).
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,6 +51,8 @@ class Calls:
         self.current: _Substitutes = _Substitutes()
         # What the calls under way have changed, as functions that change it again and return how to undo that.
         self.changes: list[Change] = []
+        # Of the last call whose gradients by parameters are constants to an outer derivative: start, and versions.
+        self.last: tuple[int, list[tuple[Any, int]]] = (0, [])
 
     def change(self, change: Change) -> Callable[[], None]:
         """Make a change until the returned function is called, and again while a checkpoint runs its function again."""
@@ -122,6 +125,28 @@ class _Local(threading.local):
 LOCAL = _Local()
 
 
+# The id of each parameter whose flag is set for calls under way, in all threads, with their number.
+_RAISED: Counter[int] = Counter()
+_LOCK = threading.Lock()
+
+
+def raise_flag(parameter: torch.Tensor) -> Callable[[], None]:
+    """Let a parameter require grad, against the flag that its user set, until the returned function is called."""
+    key = id(parameter)
+    with _LOCK:
+        if parameter.requires_grad and not _RAISED[key]:
+            return no_op  # its user has set it meanwhile, before a checkpoint runs again
+        _RAISED[key] += 1
+        parameter.requires_grad = True  # the method is refused inside torch.func
+
+    def end() -> None:
+        with _LOCK:
+            _RAISED[key] -= 1
+            parameter.requires_grad = _RAISED[key] > 0
+
+    return end
+
+
 def no_op() -> None:
     """Undo nothing."""
 
@@ -130,7 +155,7 @@ def no_op() -> None:
 def takes_gradient(tensor: torch.Tensor) -> bool:
     """Return whether a tensor whose dtype can takes a gradient: a parameter follows the flag that its user set."""
     parameter = tensor if type(tensor) is torch.nn.Parameter else parameter_of(tensor)
-    return parameter is None or parameter.requires_grad
+    return parameter is None or (parameter.requires_grad and not _RAISED.get(id(parameter)))
 
 
 def _parameter_of_traced(tensor: Any) -> Any:
@@ -201,7 +226,7 @@ def is_recording() -> bool:
 def freeze(value: torch.Tensor) -> torch.Tensor:
     """Return a constant to replace a parameter that no enclosing call differentiates."""
     parameter = parameter_of(value)
-    if parameter is None or not parameter.requires_grad:
+    if parameter is None or not takes_gradient(parameter):
         return value
     if torch.compiler.is_dynamo_compiling():
         raise refused_in_graph()

@@ -95,29 +95,18 @@ def _attributes(owner: torch.nn.Module) -> list[tuple[str, Any]]:
 
 def _check_class(owner: torch.nn.Module) -> None:
     if isinstance(owner, distributed.wrapper_types()):
-        raise refused(
-            owner,
-            ", which communicates for the tensors that it was made with; give combine the module in it "
-            "(`wrapper.module`), or as it was before it was sharded",
+        why = "communicates for its own tensors; give combine `wrapper.module`, or the module before it was sharded"
+    elif isinstance(owner, torch.jit.ScriptModule):
+        why = "is scripted, and refers to its own parameters; use the module as it was before torch.jit.script"
+    elif "_orig_mod" in internals.tables_of(owner)[2] or vars(owner).get("_compiled_call_impl") is not None:
+        why = "torch.compile has compiled; use the module as it was before, and compile what calls the stand-in"
+    elif internals.caches_parametrizations() and torch.nn.utils.parametrize.is_parametrized(owner):
+        why = (
+            "is inside torch.nn.utils.parametrize.cached(); make the stand-in outside of that block, and call it there"
         )
-    if isinstance(owner, torch.jit.ScriptModule):
-        raise refused(
-            owner,
-            ", which is scripted, and computes with its own references to its parameters; use the module as it was "
-            "before torch.jit.script",
-        )
-    if "_orig_mod" in internals.tables_of(owner)[2] or vars(owner).get("_compiled_call_impl") is not None:
-        raise refused(
-            owner,
-            ", which torch.compile has compiled for the tensors that it was made with; use the module as it was "
-            "before, and compile the function that calls the stand-in",
-        )
-    if internals.caches_parametrizations() and torch.nn.utils.parametrize.is_parametrized(owner):
-        raise refused(
-            owner,
-            " inside torch.nn.utils.parametrize.cached(), which would give it the tensors that the module has "
-            "computed; make the stand-in outside of that block, and call it there",
-        )
+    else:
+        return
+    raise refused(owner, f", which {why}")
 
 
 def _refuse_references(kept: list[_Held], replaced: set[int]) -> None:
@@ -126,12 +115,12 @@ def _refuse_references(kept: list[_Held], replaced: set[int]) -> None:
     for item in search([value for _, _, value in kept], _is_searched):
         if any(_holds(reference, replaced) for reference in (item, *_references(item))):
             owner, name = _places(kept, item)[0]
-            why = (
-                "which has a reference of its own to a part of the module, and would compute with the module's own "
-                "tensors; let it take the module as an argument, make it a method, or keep the part in a list"
-            )
             kind = getattr(item, "__qualname__", type(item).__qualname__)
-            raise refused(owner, f": the attribute {name!r} of its {type(owner).__qualname__} holds {kind}, {why}")
+            raise refused(
+                owner,
+                f": the attribute {name!r} of its {type(owner).__qualname__} holds {kind}, which refers to a part of "
+                "the module; let it take the module as an argument, make it a method, or keep the part in a list",
+            )
 
 
 def _is_searched(value: Any) -> bool:

@@ -120,18 +120,15 @@ def explain(value: torch.Tensor) -> str:
     """Explain the answer for a tensor."""
     if not (value.is_floating_point() or value.is_complex()):
         return f"dtype {value.dtype} has no derivative"
-    reasons = []
-    if functorch_is_active():
-        reasons.append("inside torch.func")
-    if value.requires_grad:
-        reasons.append("requires_grad is set" + ("" if is_grad_enabled() else ", but grad mode is off"))
-    if internals.is_in_forward_mode() and not functorch_is_active():
-        tangent = "with" if _has_tangent(value) else "without"
-        reasons.append(f"dual level 0, {tangent} a tangent")
-    if torch.is_inference_mode_enabled():
-        reasons.append("inference mode is on")
-    if not reasons:
-        reasons.append("requires_grad is not set, and no forward mode is active")
+    is_dual = internals.is_in_forward_mode() and not functorch_is_active()
+    reasons = {
+        "inside torch.func": functorch_is_active(),
+        f"requires_grad is set{'' if is_grad_enabled() else ', but grad mode is off'}": value.requires_grad,
+        f"dual level 0, {'with' if is_dual and _has_tangent(value) else 'without'} a tangent": is_dual,
+        "inference mode is on": torch.is_inference_mode_enabled(),
+    }
+    found = [reason for reason, holds in reasons.items() if holds]
+    found = found or ["requires_grad is not set, and no forward mode is active"]
     if internals.is_differentiating() and within_gradient(value) is False:
-        reasons.append(ASK_PARAMETERS)
-    return "; ".join(reasons)
+        found.append(ASK_PARAMETERS)
+    return "; ".join(found)

@@ -1,13 +1,16 @@
 """Parameters that the function to differentiate reaches otherwise than by its argument."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch.autograd import forward_ad
 
-from adprotocol import grad, non_differentiable, within_gradient
+from adprotocol import grad, jacobian, non_differentiable, trainable, vjp, within_gradient
 from adprotocol.errors import NothingTrainableError, UndecidableError
+
+ONE = torch.tensor(1.0)
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def test_a_call_on_the_parameter_itself_inside_of_vmap(net):
     assert torch.vmap(second)(torch.tensor([1.0, 2.0])).flatten().tolist() == [18.0, 36.0]
 
 
-def test_where_trains_against_the_flag_in_the_module_alone(net, decayed):
+def test_where_trains_against_the_flag_at_all_places(net, decayed):
     net.requires_grad_(False)
     held, answers = net.weight, []
 
@@ -67,10 +70,68 @@ def test_where_trains_against_the_flag_in_the_module_alone(net, decayed):
         answers.append((within_gradient(held), within_gradient(n.weight)))
         return decayed(n)
 
-    assert grad(loss, where="weight")(net)["weight"] == 1.0
-    torch.vmap(lambda c: c * grad(loss, where="weight")(net)["weight"])(torch.ones(1))
-    assert answers == [(False, True)] * 2
+    assert grad(loss, where="weight")(net)["weight"] == 7.0
+    assert grad(lambda held, n: loss(n), where="0")([held], net) == [7.0]
+    assert answers == [(True, True)] * 2
     assert not held.requires_grad
+    with pytest.raises(UndecidableError, match="another reference"):
+        torch.vmap(lambda c: c * grad(loss, where="weight")(net)["weight"])(torch.ones(1))
+    assert not held.requires_grad
+
+
+def test_a_module_that_computes_with_its_own_list_trains_where_it_is_selected():
+    """As the layers of Keras do, with variables of their own."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.tensor(3.0), requires_grad=False)
+            self.variables = [self.w]
+
+        def forward(self, x):
+            return self.variables[0] ** 2 * x
+
+    layer, seen = Layer(), []
+    handle = layer.w.requires_grad_().register_hook(lambda gradient: seen.append(gradient.ndim))
+    layer.w.requires_grad_(False)
+    value, pull = vjp(lambda m: m(ONE), layer, where="w")
+    assert torch.equal(torch.vmap(lambda cotangent: pull(cotangent)[0]["w"])(torch.ones(2)), torch.tensor([6.0, 6.0]))
+    seen.clear()
+    assert jacobian(lambda m: torch.stack([m(ONE), m(2.0 * ONE)]), where="w", mode="reverse")(layer)["w"].tolist() == [
+        6.0,
+        12.0,
+    ]
+    seen.clear()
+    assert not layer.w.requires_grad
+    for _ in range(2):
+        assert pull(ONE)[0]["w"] == 6.0
+        assert not layer.w.requires_grad
+    with pytest.raises(ZeroDivisionError):
+        grad(lambda m: m(ONE) / 0.0 + 1 // 0, where="w")(layer)
+    assert not layer.w.requires_grad
+    assert not value.requires_grad
+    assert layer.w.grad is None
+    assert seen == [0, 0]
+    handle.remove()
+
+
+def test_threads_select_one_parameter_against_its_flag(net):
+    net.requires_grad_(False)
+    inside, outside = threading.Event(), threading.Event()
+
+    def waits(n):
+        inside.set()
+        assert outside.wait(60)
+        return (n.weight**2).sum()
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(grad(waits, where="weight"), net)
+        assert inside.wait(60)
+        assert grad(lambda p: (p["w"] ** 2).sum(), where="w")({"w": net.weight})["w"] == 6.0
+        assert trainable(net)["weight"] is None
+        outside.set()
+        assert first.result()["weight"] == 6.0
+    assert not net.weight.requires_grad
 
 
 def test_a_nested_call_follows_the_flags_that_the_user_gave():
