@@ -111,9 +111,9 @@ class Call:
             return new if new.requires_grad else new.requires_grad_()
         new = stand_for(new, owner)
         new = new if new.requires_grad else new.requires_grad_()
-        # An outer derivative through a copy runs them once, where it reaches what the outer call tracks.
-        handles = [new.register_hook(hook) for hook in internals.gradient_hooks(owner)]  # type: ignore[no-untyped-call]
-        self.undo += [handle.remove for handle in handles if not new.is_leaf]
+        # In this call and its pulls: an outer derivative through a copy runs them where it reaches the outer call.
+        for hook in internals.gradient_hooks(owner):
+            self.undo.append(self.calls.change(functools.partial(_hooked, new, hook)))
         return new
 
     def sign(self) -> None:
@@ -190,6 +190,10 @@ class Call:
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (not leaf.is_leaf or id(leaf) in self.own):
             return leaf.detach()
         return leaf
+
+
+def _hooked(tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> Callable[[], None]:
+    return tensor.register_hook(hook).remove  # type: ignore[no-untyped-call,no-any-return]
 
 
 def refused_second() -> UndecidableError:

@@ -69,19 +69,11 @@ def _parameters(wrapper: torch.nn.Module) -> set[int]:
 
 def refused(wrapper: torch.nn.Module) -> UndecidableError:
     """Return the error for a wrapper whose parameters a call differentiates."""
+    divergence, kind, lost = "fully-sharded", f"a {type(wrapper).__qualname__} sharded by FSDP", "there would be zeros"
     if isinstance(wrapper, DistributedDataParallel):
-        divergence = "distributed-data-parallel"
-        what = (
-            "a DistributedDataParallel averages gradients over processes only where backward() accumulates them: this "
-            "process would get the gradient of its own data"
-        )
-    else:
-        divergence = "fully-sharded"
-        what = (
-            f"a {type(wrapper).__qualname__} sharded by FSDP collects gradients over processes only where backward() "
-            "accumulates them: its parameters would get zeros"
-        )
+        divergence, kind = "distributed-data-parallel", "a DistributedDataParallel"
+        lost = "this process would get the gradient of its own data"
     return UndecidableError(
-        f"adprotocol was asked to differentiate with respect to parameters of a module that is distributed: {what}. "
-        f"{remedy(divergence)}"
+        "adprotocol was asked to differentiate with respect to parameters of a module that is distributed: "
+        f"{kind} combines gradients over processes only where backward() accumulates them: {lost}. {remedy(divergence)}"
     )

@@ -48,7 +48,7 @@ def test_data_parallel_and_dtensor(process_group, layer):
 def test_there_is_no_stand_in_for_a_wrapper_and_there_is_for_its_module(process_group):
     ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     parameters = {name: parameter.detach() for name, parameter in ddp.module.named_parameters()}
-    with pytest.raises(UndecidableError, match=r"DistributedDataParallel.* give combine the module in it"):
+    with pytest.raises(UndecidableError, match=r"DistributedDataParallel.* give combine `wrapper.module`"):
         combine({f"module.{name}": tensor for name, tensor in parameters.items()}, like=ddp)
     nested = torch.nn.Sequential(ddp)
     with pytest.raises(UndecidableError, match="DistributedDataParallel"):

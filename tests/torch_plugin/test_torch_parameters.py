@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
+import adprotocol
 from adprotocol import grad, value_and_grad
 
 X = torch.linspace(-1.0, 1.0, 12).reshape(4, 3)
@@ -116,6 +117,25 @@ def test_gradient_hooks_run_once_for_each_of_two_derivatives():
         module.requires_grad_(flag)
         found = grad(lambda m: (grad(cube, where="p")(m)["p"] ** 2).sum(), where="p")(module)["p"]
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_gradient_hooks_run_in_each_pull_of_a_nested_derivative(times):
+    p = torch.nn.Parameter(torch.tensor(2.0))
+    p.register_hook(lambda gradient: 10.0 * gradient)
+
+    def square(parameters):
+        return parameters["p"] ** 2
+
+    def by_pull(parameters):
+        _, pull = adprotocol.vjp(square, parameters)
+        return sum(pull(torch.tensor(1.0))[0]["p"] ** 2 for _ in range(times))
+
+    # The inner gradient is 10 * 2p, its square 400 p², with the derivative 800 p, which the hook of p multiplies again.
+    expected = torch.tensor(times * 10.0 * 800.0 * 2.0)
+    assert adprotocol.grad(by_pull)({"p": p})["p"] == expected
+    assert adprotocol.grad(lambda q: times * adprotocol.grad(square)(q)["p"] ** 2)({"p": p})["p"] == expected
+    assert len(p._backward_hooks) == 1
 
 
 def test_a_hook_that_returns_nothing_and_one_of_a_frozen_parameter():
