@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 # What every module has in its ``__dict__``.
 _COMMON = frozenset(vars(torch.nn.Module()))
-_PLAIN = frozenset({bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size})
+_PLAIN: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size}
+)
 # What a function closes over is not asked about, and submodules are asked themselves.
 NOT_ASKED = (*_PLAIN, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
