@@ -227,8 +227,8 @@ def array_functions() -> Any:
     ``where(mask, one, other)``, which broadcasts arrays and Python numbers and is differentiable, and, of
     constants, ``argmax(mask)``, the position of an element that is True in the flattened mask, and
     ``take(array, indices, axis)``, with an axis that counts from behind. A number is 0.5 beside an array
-    of any floating-point dtype, which the result keeps; a mask is inverted by ``~``, and a position
-    divided by ``%`` and ``//``, and reshaped to ``(1,)``.
+    of any floating-point dtype, which the result keeps; a mask is inverted by ``~``, or compared
+    with False where its class has none, and a position divided by ``%`` and ``//``, and reshaped to ``(1,)``.
     For `adprotocol.steepest_ascent` it has ``conj(array)``, or ``gradient_is_ascent``, True, if the gradient of a
     complex array is the direction of steepest ascent, and not its conjugate.
     For `adprotocol.jacobian` it has ``stack(arrays)``, ``moveaxis(array, source, destination)`` and

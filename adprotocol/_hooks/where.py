@@ -117,7 +117,9 @@ def choose(mask: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...], 
     if not ran or any(map(_may_carry, pair[0] + pair[1])):
         choice.operands = _guarded(functions, mask, leaves, structure)
         if_true = choice.run_true()
-        choice.operands = _guarded(functions, ~mask, leaves, structure)
+        # MyGrad's tensors have no operator for it.
+        others = ~mask if hasattr(type(mask), "__invert__") else mask == False  # noqa: E712
+        choice.operands = _guarded(functions, others, leaves, structure)
         pair = if_true, choice.run_false()
     # What does not match is an error before the first array is chosen.
     return choice.result(functions.where(mask, one, other) for one, other in zip(*pair, strict=True))

@@ -154,7 +154,11 @@ class Harness:
         """Return the names of the floating-point dtypes, the default first: ``("float32", "float64")``."""
 
     def cast(self, array: Any, dtype: str) -> Any:
-        """Return an array in another floating-point dtype, named as `dtypes` names it."""
+        """Return an array in another floating-point dtype, as `dtypes` names it, by an operation that is recorded.
+
+        NumPy's name may be that of a method that records nothing: in MyGrad `positive(array, dtype=...)` is recorded,
+        and `astype` makes a new variable.
+        """
 
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
         """Return further operations by name: functions of a vector of two positive floats.
@@ -167,7 +171,9 @@ class Harness:
     def variable(self, value: Any) -> Any:
         """Return an array that is tracked from now on, whoever asks for a derivative later.
 
-        Its attribute `grad` is None, or the sum of what `backward` has given to it. `value` is as for `array`.
+        Its attribute `grad` is None, or the sum of what `backward` has given to it. `value` is as for `array`. A system
+        that keeps the gradient of the last pass alone needs a class of the harness's own, derived from the system's,
+        whose `grad` adds what is there to the sum that `backward` keeps.
         """
 
     def backward(self, value: Any, cotangent: Any) -> None:

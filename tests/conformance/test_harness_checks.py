@@ -120,6 +120,7 @@ WRONG = {
         "abstract",
         "whether abstract(fun, x) runs the function is False",
     ),
+    "cast loses": ({"cast": lambda self, x, d: toyad.stop_gradient(toyad.cast(x, d))}, "cast", "back is False"),
     "parameter shared": ({"parameter": lambda self, value, trains: 3.0}, "parameter", "a new parameter each time"),
     "node copies": (
         {"node": lambda self, children: [1.0 * child for child in children]},

@@ -105,6 +105,12 @@ def _abstract(h: Any, x: Any) -> bool:
     return bool(ran)
 
 
+def _cast(h: Any, x: Any) -> bool:
+    slope = h.grad(lambda x, name: h.cast(h.cast(x, name), h.dtypes()[0])) if h.defines("grad") else lambda *_: x / x
+    # NumPy lacks some dtypes, such as bfloat16.
+    return all(h.numpy(h.cast(x, n)).dtype.name in (n, "float32") and h.numpy(slope(x, n)) == 1.0 for n in h.dtypes())
+
+
 def _operations(h: Any, _: Any) -> str:
     # V: floats that NumPy lacks
     dtypes = {name: h.numpy(function(h.array([2.0, 3.0]))).dtype for name, function in h.operations().items()}
@@ -206,11 +212,7 @@ PROBES: dict[str, dict[str, tuple[Callable[[Any, Any], Any], Any]]] = {
         ),
     },
     "cast": {
-        # NumPy lacks some dtypes, such as bfloat16.
-        "whether cast(array(3.0), name) is of each dtype that dtypes() names": (
-            lambda h, x: all(h.numpy(h.cast(x, name)).dtype.name in (name, "float32") for name in h.dtypes()),
-            True,
-        ),
+        "whether cast to each dtype that dtypes() names has it, and a derivative of 1 there and back": (_cast, True)
     },
     "operations": {"the list of operations() whose result is neither real nor complex": (_operations, "")},
     "variable": {"2 * variable(3.0)": (lambda h, _: 2.0 * h.variable(3.0), 6.0)},

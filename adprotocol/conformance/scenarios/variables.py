@@ -88,12 +88,12 @@ def closes_over_variable(h: Checked) -> None:
     """
     v = h.variable(3.0)
     run = adprotocol.value_and_grad(lambda x: (x * x * v, 7.0 * v), has_aux=True, backend=h.name)
-    (value, aux), gradient = run(h.array(2.0))
+    (value, _), gradient = run(h.array(2.0))
     h.assert_equal(value, 12.0, "the value")
     h.assert_equal(gradient, 12.0, "the gradient")
     h.backward(2.0 * value, h.array(0.5))
     h.assert_equal(v.grad, 4.0, "the gradient of the variable behind that of the value")
-    h.backward(aux, h.array(0.5))
+    h.backward(run(h.array(2.0))[0][1], h.array(0.5))  # a pass may clear the graph
     h.assert_equal(v.grad, 7.5, "the gradient of the variable behind that of the auxiliary output")
     if h.has("grad of grad"):
         h.backward(run(h.array(2.0))[1], h.array(0.25))

@@ -282,11 +282,12 @@ def where_closes_over(h: Checked) -> None:
 def where_of_each_dtype(h: Checked) -> None:
     """The result has the dtype of the operand, beside Python numbers and those that the library hands in.
 
-    Expect of sqrt(x) where x > 1, else 2 x, at (0, 4): (0, 2) in each dtype.
+    Expect of x x where x > 1, else x + x or 0.5, at (0, 4): (0, 16) or (0.5, 16) in each dtype.
     """
     h.require_hook("array_functions")
     for dtype in dtypes_of_numpy(h):
         x = h.cast(h.array([0.0, 4.0]), dtype)
-        found = adprotocol.where(x > 1.0, lambda x: x**0.5, lambda x: 2.0 * x, x)
-        h.assert_equal(found, [0.0, 2.0], f"the value in {dtype}")
-        h.check(h.numpy(found).dtype.name == dtype, f"the value in {dtype} has the dtype {h.numpy(found).dtype}")
+        for other, want in ((lambda x: x + x, 0.0), (lambda _: 0.5, 0.5)):
+            found = adprotocol.where(x > 1.0, lambda x: x * x, other, x)
+            h.assert_equal(found, [want, 16.0], f"the value in {dtype}")
+            h.check(h.numpy(found).dtype.name == dtype, f"the value in {dtype} has the dtype {h.numpy(found).dtype}")
