@@ -25,7 +25,7 @@ from adprotocol.extend import tree_leaves
 from adprotocol_torch import attributes, internals, tracking
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.parameters import trainable
-from adprotocol_torch.tensors import remedy
+from adprotocol_torch.tensors import is_float, remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -142,7 +142,10 @@ def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
     """Start over, with selects, where torch.cond loses a derivative."""
     modules = tx.output.nn_modules
     conds = {cond for node in _nodes(results) for cond in node.all_input_nodes}
-    if any(_takes_gradient(cond, modules) for cond in conds):
+    # The derivative of torch.cond fails where an integer or a bool is among the results.
+    fakes = _fakes(results)
+    fails = any(fake.requires_grad for fake in fakes) and not all(map(is_float, fakes))
+    if fails or any(_takes_gradient(cond, modules) for cond in conds):
         internals.SELECTING.add(internals.compilation())
         # By which Dynamo itself starts over, with nothing kept of the first attempt.
         raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
@@ -253,7 +256,7 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
 
 _REFUSED = (
     "adprotocol: a function with a derivative rule, or a host function, was given {} in a function that torch.compile "
-    "traces; the graph cannot hold it. Pass what it is made of, or define it outside the compiled function"
+    "traces; the graph cannot hold it. Pass a tensor for an array of NumPy; define others outside the compiled function"
 )
 
 

@@ -328,3 +328,13 @@ def test_make_fx_has_the_rule_where_the_derivative_is_taken_inside():
     outside = graph(X.clone().requires_grad_())
     with pytest.raises(error, match=words):
         outside.sum().backward()
+
+
+def test_an_array_of_numpy_in_a_graph_is_refused_with_the_remedy():
+    scale = custom_derivative(lambda a, x: x * torch.as_tensor(a))
+    scale.defvjp(lambda ct, y, a, x: (None, ct * torch.as_tensor(a)))
+    array = X.numpy()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="Pass a tensor for an array of NumPy"):
+        compiled(lambda x: scale(array, x).sum())(X)
+    slope = backward_of(compiled(lambda x: scale(torch.from_numpy(array), x).sum()))
+    torch.testing.assert_close(slope, X)

@@ -39,6 +39,30 @@ def test_a_gradient_inside_a_branch(backend, differentiate):
         assert run(x, W) == value
 
 
+@BACKENDS
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda x: (2 * x, 3), lambda x: (x**3, 4)),
+        (lambda x: (2 * x, torch.tensor(3)), lambda x: (x**3, torch.tensor(4))),
+        (lambda x: (2 * x, (x > 0).float() * 3, x > 0), lambda x: (x**3, x * 0 + 4, x < 0)),
+    ],
+    ids=["number", "integer", "mask"],
+)
+def test_branches_that_return_integers_and_bools_are_trained(backend, one, other):
+    def f(x):
+        result, factor, *masks = cond(x.sum() > 0, one, other, x)
+        return (result * factor).sum() + sum(mask.sum() for mask in masks)
+
+    run = compiled(f, backend)
+    for sign, value, slope in ((1.0, 18.0, 6.0), (-1.0, -12.0, 12.0)):
+        x = (sign * X).requires_grad_()
+        found = run(x)
+        assert found == value + (3.0 if len(one(x)) > 2 else 0.0)
+        assert torch.equal(torch.autograd.grad(found, x)[0], torch.full((3,), slope))
+        assert run(sign * X) == found
+
+
 ARRAY = np.array([2.0, 3.0], np.float32)
 
 
