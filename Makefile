@@ -117,9 +117,9 @@ bench-pennylane-env: ## PennyLane, for the benchmarks, in an environment of its 
 	.venv-pennylane/bin/python -m pip install --quiet --disable-pip-version-check pennylane autograd jax --editable .
 
 # geomstats imports a function that NumPy 2.4 has no more.
-bench-peers-env: ## Keras, POT and geomstats, likewise
+bench-peers-env: ## Keras, POT, geomstats and DeepXDE, likewise
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check keras pot geomstats 'numpy<2.4' \
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check keras pot geomstats deepxde 'numpy<2.4' \
 		"$$(grep '^torch==' constraints.txt)" --editable .
 
 hooks: $(VENV)/.dev ## run .pre-commit-config.yaml before each commit

@@ -1,4 +1,4 @@
-"""Run in an environment of its own: print the rows of ours beside Keras, POT and geomstats as JSON."""
+"""Run in an environment of its own: print the rows of ours beside Keras, POT, geomstats and DeepXDE as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
-from interleave import call, compare
+from interleave import call, compare, long_call
 from row import Row, compared
 
 import adprotocol
@@ -61,13 +61,42 @@ def geomstats_rows() -> Iterator[Row]:
     yield compared("value_and_grad, one torch tensor", "geomstats autodiff.value_and_grad", found, at_most=1.0)
 
 
+def deepxde_rows() -> Iterator[Row]:
+    import deepxde
+
+    torch.manual_seed(0)
+    dimensions, network = 100, torch.nn.Sequential(torch.nn.Linear(100, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+    points = torch.rand(16, dimensions)
+    directions = torch.eye(dimensions)[:, None].expand(-1, 16, -1)
+
+    def ours(x: Any) -> Any:
+        slopes = adprotocol.grad(lambda x: network(x).sum())
+
+        def along(direction: Any) -> Any:
+            return (adprotocol.jvp(slopes, (x,), (direction,))[1] * direction).sum(-1)
+
+        return torch.func.vmap(along)(directions).sum(0)
+
+    def theirs(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        values = network(x)
+        diagonal = [deepxde.grad.hessian(values, x, i=i, j=i) for i in range(dimensions)]
+        deepxde.grad.clear()
+        return torch.cat(diagonal, 1).sum(1)
+
+    torch.testing.assert_close(ours(points), theirs(points), rtol=1e-4, atol=1e-5)
+    found = compare(long_call(ours, points), long_call(theirs, points), seconds=3.0)
+    yield compared("Laplacian in 100 dimensions at 16 points, torch", "deepxde.grad.hessian", found, at_most=1.0)
+
+
 def main() -> None:
-    os.environ["KERAS_BACKEND"], os.environ["GEOMSTATS_BACKEND"] = "torch", "pytorch"  # before they are imported
+    # Before they are imported.
+    os.environ |= {"KERAS_BACKEND": "torch", "GEOMSTATS_BACKEND": "pytorch", "DDE_BACKEND": "pytorch"}
     versions = ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in ("keras", "pot", "geomstats", "torch")
+        f"{name} {importlib.metadata.version(name)}" for name in ("keras", "pot", "geomstats", "deepxde", "torch")
     )
     rows = [Row(f"in an environment of their own: {versions}", "")]
-    rows += [*keras_rows(), *pot_rows(), *geomstats_rows()]
+    rows += [*keras_rows(), *pot_rows(), *geomstats_rows(), *deepxde_rows()]
     json.dump([asdict(row) for row in rows], sys.stdout)
 
 

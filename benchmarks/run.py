@@ -27,7 +27,7 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 RECORD = HERE / "record.json"
 # What is timed to the nanosecond comes first, in a process that has compiled nothing yet.
 _CALLS = ("query", "branch", "pluggy", "pennylane", "gradient", "import", "compiled", "rules", "trace")
-SUBJECTS = (*_CALLS, "structure", "scaling", "frozen", "peers", "conformance")
+SUBJECTS = (*_CALLS, "products", "modules", "structure", "scaling", "frozen", "peers", "conformance")
 # One thread each: of two, on a shared machine, one may have to wait for the other.
 THREADS = {
     "OMP_NUM_THREADS": "1",

@@ -119,6 +119,42 @@ def test_compiled(benchmark, record):
     record(counted("HLO instructions, jit of the gradient by a rule", "jax.custom_vjp", found, instructions(theirs, x)))
 
 
+def logistic_of_numpy(x):
+    return (1.0 / (1.0 + np.exp(-x))).astype(x.dtype)
+
+
+class HostLogistic(Logistic):
+    @staticmethod
+    def forward(x):
+        return torch.from_numpy(logistic_of_numpy(x.numpy(force=True)))
+
+
+@jax.custom_vjp
+def jax_host_logistic(x):
+    return jax.pure_callback(logistic_of_numpy, x, x)
+
+
+jax_host_logistic.defvjp(lambda x: (jax_host_logistic(x),) * 2, _backward)
+
+
+@pytest.mark.parametrize(
+    ("name", "differentiate", "theirs", "reference", "limit"),
+    [
+        ("torch", of_torch, HostLogistic.apply, "torch.autograd.Function", 2.0),
+        ("eager JAX", of_jax, jax_host_logistic, "jax.custom_vjp of jax.pure_callback", 1.5),
+        ("autograd", of_autograd, autograd_logistic, "autograd.extend.primitive", 1.8),
+    ],
+)
+def test_host_rule(side_by_side, record, name, differentiate, theirs, reference, limit):  # noqa: PLR0913, PLR0917
+    host = adprotocol.custom_derivative(adprotocol.host_function(logistic_of_numpy, like=lambda x: x, batched=True))
+    host.defvjp(lambda cotangent, y, _: (cotangent * y * (1.0 - y),))
+    ours, x = differentiate(host)
+    hand, _ = differentiate(theirs)
+    np.testing.assert_allclose(ours(x), hand(x), rtol=1e-6)
+    found = side_by_side(long_call(ours, x), long_call(hand, x), seconds=SECONDS)
+    record(compared(f"a rule of a host function, its call and gradient, {name}", reference, found, at_most=limit))
+
+
 def test_host_function_under_vmap(side_by_side, record):
     x = jnp.full((4, 8), 0.3)
     exp = functools.partial(np.exp, dtype=np.float32)

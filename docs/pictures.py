@@ -154,6 +154,7 @@ GROUPS = {
     "the time to trace": r"^(jax\.jit|torch\.compile) traces",
     "cond, beside another library's": r"^cond",
     "a gradient, beside code by hand or other libraries": r"^value_and_grad",
+    "products with a Jacobian, beside the framework's": r"^(vjp|jvp|jacobian|Hessian|Laplacian)",
     "a derivative rule, beside a native one": r"^a rule",
     "partition and combine, beside Equinox's": r"^(partition|combine)",
     "frozen parts, beside code by hand: JAX jit": "JAX under jit",
