@@ -203,7 +203,7 @@ class EagerCall:
         """Return the arrays that the function and its rules use besides its arguments, as far as they can be found."""
         has_rule = isinstance(self.function, custom_derivative.CustomDerivative)
         used = [self.function.fun, *[rule.given for rule in self.function.rules]] if has_rule else []
-        return [array for function in used for array in (*closure.closed_over(function), *closure.named(function))]
+        return [array for function in used for array in (*closure.closed_over(function), *closure.by_name(function))]
 
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
         """Call the function with these arrays; return the arrays of its result and the rest."""

@@ -75,11 +75,11 @@ def _vjp(fun: Any, leaves: list[Any], once: bool) -> Any:  # noqa: FBT001  (the 
     return vjp(fun, leaves, once=once)
 
 
+# until https://github.com/HIPS/autograd/pull/659: threads share the counter of traces. An exception leaves it too high.
 class NewTrace:
-    """Open a trace, as which it yields a number higher than those of the traces around it.
+    """Open a trace and yield its number, which is higher than those of the traces around it.
 
-    autograd counts traces in one global counter, which other threads change meanwhile and
-    which an exception leaves too high. A generator would take a microsecond more.
+    A generator would take a microsecond more.
     """
 
     __slots__ = ("before", "enclosing", "trace")

@@ -62,6 +62,7 @@ def _zeros(values: Sequence[Any]) -> list[Any]:
 
 
 # The primitive for the primal function; evaluation calls it without any AD trace.
+# until https://github.com/jax-ml/jax/issues/3996: a function of JAX has a rule for one mode.
 _function_p: Any = Primitive("adprotocol_custom_derivative")
 _function_p.multiple_results = True
 

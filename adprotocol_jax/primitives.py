@@ -90,7 +90,7 @@ def as_constant(value: Any) -> Any:
         return known
     stopped = jax.lax.stop_gradient(value)
     # JAX returns arrays of its extended dtypes unchanged, though some (the 8-bit scales of flax) have tangents.
-    # until jax 0.9: an integer tracer too.
+    # until jax 0.9: an integer tracer too (https://github.com/jax-ml/jax/issues/33689).
     constant = _constant_p.bind(value) if stopped is value else stopped
     # Nothing refers weakly to a number, which JAX returns of a tracer of `grad`, or to an array of an extended dtype.
     for tracer in (value, constant) if isinstance(constant, (jax.core.Tracer, internals.ArrayImpl)) else ():

@@ -1,4 +1,4 @@
-"""The check of what a rule returned, by structure, shape and dtype: a framework would broadcast or sum it unseen."""
+"""Check what a rule returned, by structure, shape and dtype, since a framework would broadcast or sum it silently."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Collector:
         self._next = 0
 
     def opened(self, entry: Any) -> Any:
-        """Return what a rule returned, or what the function returns that it returned in its place."""
+        """Return an entry; a function without arguments in its place is called now that the entry is needed."""
         return entry() if lookup(type(entry)).kind is FUNCTION else entry
 
     def unneeded(self, entry: Any, where: str) -> None:
-        """Take note of an entry that nobody needs."""
+        """Called for each entry that nobody needs; does nothing."""
 
     def add(self, entry: Any, treespec: Treespec, where: str) -> None:
-        """Take those for the next leaves, of the structure `treespec`; `where` names it in errors."""
+        """Consume the entry for the next leaves, which have the structure `treespec`; `where` names it in errors."""
         if treespec is None:
             like = self.likes[self._next]
             if like is not None:
@@ -69,9 +69,9 @@ class Collector:
         children, _, own_names = (None, None, None) if flatten is None else flatten(entry)
         # An ordered dict may stand for a dict, and the like: names and order are the structure, metadata is not.
         if children is None or own_names != names or not (type(entry) is cls or issubclass(type(entry), cls)):
-            given = kind_of(entry) if children is None else f"{kind_of(entry)} of {_listed(own_names)}"
+            actual = kind_of(entry) if children is None else f"{kind_of(entry)} of {_listed(own_names)}"
             msg = (
-                f"{self.words[0]} {self.did} {given} as {self.words[1]} {where}, which is a {cls.__qualname__} of "
+                f"{self.words[0]} {self.did} {actual} as {self.words[1]} {where}, which is a {cls.__qualname__} of "
                 f"{_listed(names)}; {self.do} the same structure, or None for zeros"
             )
             raise self.error(msg)
@@ -79,7 +79,7 @@ class Collector:
             self.add(child, spec, f"{where} at {name!r}")
 
     def checked(self, entry: Any, like: Any, where: str) -> Any:
-        """Return an array like `like`, or None: its shape is that of `like`, and it is complex only if `like` is."""
+        """Return an entry, None for zeros; raise unless it has the shape of `like`, and is real if `like` is."""
         entry = self.opened(entry)
         if isinstance(entry, NonDifferentiable):
             entry = entry.value
@@ -87,9 +87,9 @@ class Collector:
             return None
         shape, due = shape_of(entry), shape_of(like)
         if shape != due:
-            given = kind_of(entry) if shape is None else f"an array of shape {tuple(shape)}"
+            actual = kind_of(entry) if shape is None else f"an array of shape {tuple(shape)}"
             msg = (
-                f"{self.words[0]} {self.did} {given} as {self.words[1]} {where}, which is an array of shape "
+                f"{self.words[0]} {self.did} {actual} as {self.words[1]} {where}, which is an array of shape "
                 f"{tuple(due or ())}; {self.do} one of the same shape (sum over what was broadcast), or None for zeros"
             )
             raise self.error(msg)

@@ -1,4 +1,4 @@
-"""What a function with a rule must not reach beside its arguments: values that are differentiated."""
+"""The search of closures and defaults for differentiated values: the rule of a function gives no derivative by them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def closed_over(function: Any) -> list[Any]:
 
 
 def hold_tracked(functions: Iterable[Any]) -> bool:
-    """Return whether a function holds a value that is differentiated, in its closure or its defaults."""
+    """Return whether one of the functions has a value that is differentiated in its closure or its defaults."""
     held = [array for function in functions for array in closed_over(function)]
     return len(held) > 0 and ask(tuple(held)) is True
 
@@ -43,8 +43,8 @@ def hidden_error(name: str) -> RuleError:
     )
 
 
-def named(function: Any) -> list[Any]:
-    """Return the arrays of frameworks that a function finds under global names."""
+def by_name(function: Any) -> list[Any]:
+    """Return the arrays of frameworks among the global variables that a function names."""
     code = getattr(function, "__code__", None)
     names = () if code is None else code.co_names
     values = [function.__globals__[name] for name in names if name in function.__globals__]

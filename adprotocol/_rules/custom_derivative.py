@@ -134,22 +134,22 @@ class CustomDerivative(Wrapper):
         self.jvp = self._accepted(jvp, self.jvp, "defjvp")
         return jvp
 
-    def _accepted(self, given: Any, known: Rule | None, method: str) -> Rule:
+    def _accepted(self, rule: Any, known: Rule | None, method: str) -> Rule:
         """Check a new rule, and make its record."""
-        if not callable(given):
-            msg = f"{self.name}.{method} was given {kind_of(given)}; give a function"
+        if not callable(rule):
+            msg = f"{self.name}.{method} was given {kind_of(rule)}; give a function"
             raise RuleError(msg)
         if self.linear is None and method == "defjvp":
             msg = f"{self.name} was declared with reverse_only=True and given a rule for forward mode; drop one of them"
             raise RuleError(msg)
         if known is not None:
-            msg = f"{self.name}.{method} was given a second rule, {given!r:.99}; it has {known.given!r:.99}; give one"
+            msg = f"{self.name}.{method} was given a second rule, {rule!r:.99}; it has {known.given!r:.99}; give one"
             raise RuleError(msg)
         self.count = len(by_position(self.fun))
-        if may_hold(given):
-            self.watched.append(given)
+        if may_hold(rule):
+            self.watched.append(rule)
         self.known.clear()
-        return Rule(given, self.fun, has_residuals=self.has_residuals)
+        return Rule(rule, self.fun, has_residuals=self.has_residuals)
 
     def result_of(self, returned: Any) -> Any:
         """Return the result in what the function returned, without the residuals."""
@@ -161,7 +161,7 @@ class CustomDerivative(Wrapper):
         return returned[0]
 
     def once(self) -> str:
-        """Say why the rules are differentiated once only; empty if they are not so."""
+        """Return why the rules can be differentiated only once, as the text of an error; empty if they always can."""
         if self.has_residuals:
             return (
                 f"the rule of {self.name} uses residuals (has_residuals=True), so it is differentiated once only; for "
@@ -211,7 +211,10 @@ class CustomDerivative(Wrapper):
         return result
 
     def _is_plain(self, leaves: Sequence[Any]) -> bool:
-        """Return whether the call is plain although it holds tracked values; its result then shows any use of those."""
+        """Return whether the function or a rule closes over a value that is differentiated, and no argument is.
+
+        Then the function runs without its rule, and `_plain` raises if it has used that value.
+        """
         if not hold_tracked(self.watched):
             return False
         if ask(tuple(leaves)) is not False:

@@ -157,7 +157,7 @@ class Derivative:
         return [(self.in_numpy(one) * self.in_numpy(other)).real for one, other in zip(values, others, strict=True)]
 
     def _transposed(
-        self, mode: Linear, sources: Sequence[Any], targets: Sequence[Any], given: Sequence[Any]
+        self, mode: Linear, sources: Sequence[Any], targets: Sequence[Any], flowing: Sequence[Any]
     ) -> list[Any]:
         """Apply the transpose of the other mode, which is the same at all points, to what flows."""
         name, depths = self.rule.name, vars(_UNDER_WAY)
@@ -171,7 +171,7 @@ class Derivative:
         try:
             self.check_linear(mode, sources, targets)
             zeros = [self.like(None, source) for source in sources]
-            return self.transpose(mode, zeros)(list(given))
+            return self.transpose(mode, zeros)(list(flowing))
         finally:
             depths[name] -= 1
 

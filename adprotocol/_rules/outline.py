@@ -159,8 +159,10 @@ class Arguments(Outline):
 
     def inputs(self, arrays: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
         """Return for each leaf the array whose gradient is needed, or None."""
-        given = [array if need else None for array, need in zip(arrays, needed, strict=True)]
-        by_leaf = self.by_leaf(given, [None] * len(self._leaves))
+        inputs = [array if need else None for array, need in zip(arrays, needed, strict=True)]
+        if self.are_arrays:
+            return inputs
+        by_leaf = self.by_leaf(inputs, [None] * len(self._leaves))
         return [None if fixed else array for array, fixed in zip(by_leaf, self._is_fixed, strict=True)]
 
     def tangents(self, tangents: Sequence[Any]) -> Any:

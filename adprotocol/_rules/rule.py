@@ -50,9 +50,8 @@ class Rule:
 
     def __call__(self, flowing: Any, returned: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Return what the rule does for these cotangents or tangents."""
-        passed = args if self._takes_arguments else ()
         try:
-            return self.fun(flowing, returned, *passed, **(self._defaults | static))
+            return self.fun(flowing, returned, *(args if self._takes_arguments else ()), **(self._defaults | static))
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # of the rule's own lines
                 raise
@@ -173,12 +172,14 @@ class DerivativeRule:
             entries = self._arguments.of_arrays(collector.entries)
             return [entry for entry, need in zip(entries, needed, strict=True) if need]
 
+        if rule.host is None:
+            return run(cotangents, arrays, results)
         likes = [array for array, need in zip(arrays, needed, strict=True) if need]
-        if rule.host is None or reads(rule.fun, 1):
-            return self._applied(rule, run, (cotangents, arrays, results), likes)
+        if reads(rule.fun, 1):
+            return self._on_host(rule.host, run, (cotangents, arrays, results), likes)
         # A compiler then leaves out the call of the function if nobody else uses the result.
         blank = list(map(blank_array, results))
-        return self._applied(rule, functools.partial(run, results=blank), (cotangents, arrays), likes)
+        return self._on_host(rule.host, functools.partial(run, results=blank), (cotangents, arrays), likes)
 
     def jvp(self, tangents: Arrays, results: Arrays, outline: Outline, arrays: Arrays) -> list[Any]:
         """Return the tangent of each of the first ``outline.count`` results, by the rule for forward mode.
@@ -186,23 +187,23 @@ class DerivativeRule:
         Of `tangents` there is one for each of `arrays`, zeros where none is propagated, and None for one that is not
         inexact. What is returned is as for `vjp`.
         """
+        rule = self._function.jvp
 
         def run(tangents: Arrays, arrays: Arrays, results: Arrays) -> list[Any]:
             args, static = self._arguments.filled(arrays)
-            of_arguments = self._arguments.tangents(tangents)
-            tangent = self._function.jvp(of_arguments, outline.filled(results), args, static)
+            tangent = rule(self._arguments.tangents(tangents), outline.filled(results), args, static)
             collector = Collector(outline.of_outputs(results), (f"the jvp rule of {self.name}", "the tangent of"))
             collector.add(tangent, outline.spec, "the result")
             return outline.of_arrays(collector.entries)[: outline.count]
 
-        return self._applied(self._function.jvp, run, (tangents, arrays, results), list(results[: outline.count]))
-
-    def _applied(
-        self, rule: Rule, run: Callable[..., list[Any]], lists: tuple[Arrays, ...], likes: list[Any]
-    ) -> list[Any]:
-        """Return what a rule returns, one for each of `likes`: a host function gets NumPy's arrays in these lists."""
         if rule.host is None:
-            return run(*lists)
+            return run(tangents, arrays, results)
+        return self._on_host(rule.host, run, (tangents, arrays, results), list(results[: outline.count]))
+
+    def _on_host(
+        self, host: HostFunction, run: Callable[..., list[Any]], lists: tuple[Arrays, ...], likes: list[Any]
+    ) -> list[Any]:
+        """Run a host function as a rule, with NumPy's arrays in place of those in the lists; one result for a like."""
         import numpy as np  # noqa: PLC0415  (a host function uses it)
 
         arrays = [array for values in lists for array in values if array is not None]
@@ -221,7 +222,7 @@ class DerivativeRule:
                 for value, one in zip(returned, own, strict=True)
             ]
 
-        return rule.host.run_by(self._binding, call, arrays, likes, self.once)
+        return host.run_by(self._binding, call, arrays, likes, self.once)
 
 
 def _is_differentiated(leaf: Any) -> bool:

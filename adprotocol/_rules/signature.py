@@ -56,11 +56,8 @@ def completed(
 
 def takes_arguments(rule: Callable[..., Any]) -> bool:
     """Return whether a rule takes more than its own two arguments by position."""
-    known = signature(rule)
-    if known is None:
-        return True
-    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in known.parameters.values())
-    return takes_any or len(by_position(rule)) > 2  # noqa: PLR2004
+    kinds = [parameter.kind.name for parameter in _parameters(rule).values()]
+    return signature(rule) is None or "VAR_POSITIONAL" in kinds or len(by_position(rule)) > 2  # noqa: PLR2004
 
 
 def reads(rule: Callable[..., Any] | None, place: int) -> bool:
