@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol import grad, jacobian, jvp, vjp, within_gradient
-from adprotocol.errors import UndecidableError
+from adprotocol.errors import ConcurrencyError, UndecidableError
 
 X = torch.tensor([1.0, 2.0])
 ONES = torch.ones(2)
@@ -86,6 +86,67 @@ def test_a_later_pull_through_a_checkpoint_sees_the_module_as_the_call_did():
     for gradient in found:
         assert close(gradient["0.weight"], want["0.weight"])
         assert gradient["2.weight"] is None
+
+
+class Recomputed(torch.autograd.Function):
+    """A block that runs again for its gradient, as in the checkpoints of libraries."""
+
+    @staticmethod
+    def forward(ctx, block, x, *_parameters):
+        ctx.block = block
+        ctx.save_for_backward(x)
+        return block(x)
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            gradients = torch.autograd.grad(ctx.block(x), [x, *ctx.block.parameters()], cotangent)
+        return None, *gradients
+
+
+class Meeting(torch.nn.Linear):
+    """A layer that waits, in its second run, until others have looked."""
+
+    def forward(self, x):
+        self.runs = getattr(self, "runs", 0) + 1
+        if self.runs == 2:
+            self.running.set()
+            assert self.seen.wait(60)
+        return super().forward(x)
+
+
+def recomputed(block):
+    return Recomputed.apply(block, torch.ones(4, 2), *block.parameters())
+
+
+def test_a_later_pull_has_the_parameters_of_the_call_in_their_places():
+    block = torch.nn.Linear(2, 3).requires_grad_(requires_grad=False)
+    value, pull = vjp(recomputed, block, where="*")
+    assert not any(parameter.requires_grad for parameter in block.parameters())
+    (gradients,) = pull(torch.ones_like(value))
+    assert close(gradients["weight"], torch.full((3, 2), 4.0))
+    assert close(gradients["bias"], torch.full((3,), 4.0))
+    assert not any(parameter.requires_grad for parameter in block.parameters())
+
+
+def test_a_later_pull_in_another_thread_is_a_use_of_the_module():
+    block = Meeting(2, 3).requires_grad_(requires_grad=False)
+    block.running, block.seen = threading.Event(), threading.Event()
+    value, pull = vjp(recomputed, block, where="*")
+    pulled = []
+    thread = threading.Thread(target=lambda: pulled.append(pull(torch.ones_like(value))[0]))
+    thread.start()
+    try:
+        assert block.running.wait(60)
+        with pytest.raises(ConcurrencyError):
+            within_gradient(block)
+    finally:
+        block.seen.set()
+        thread.join()
+    assert close(pulled[0]["bias"], torch.full((3,), 4.0))
+    assert not within_gradient(block)
 
 
 def test_an_inner_gradient_in_a_later_pull_is_differentiated_again():
