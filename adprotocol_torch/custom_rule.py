@@ -17,6 +17,7 @@ from adprotocol.errors import RuleError
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.internals import functorch_is_active, primal_of, skip
+from adprotocol_torch.pull import separated
 from adprotocol_torch.rule_modes import BatchedRule, TensorDerivative, as_results, unchanged
 from adprotocol_torch.tensors import has_strides
 
@@ -84,7 +85,8 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
             raise call.rule.hidden_error()
-    results = _apart(results, arrays)
+    # A change in place would reach an argument, or another result, in the same memory too, unseen by its derivative.
+    results = separated(results, arrays)
     if not is_tracked:
         return results
     # Tensors of their own: what the function returned may belong to others.
@@ -96,27 +98,16 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     return _Node.apply(call, *arrays)  # type: ignore[no-any-return]
 
 
-def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> Tensors:
-    """Return results, or tangents, of which none is in the memory of an argument or of another one.
-
-    A change in place would reach that too, unseen by its derivative.
-    """
-    memory = set(map(internals.memory_of, arrays))
-    separate = []
-    for result in results:
-        separate.append(result.clone() if internals.memory_of(result) in memory else result)
-        memory.add(internals.memory_of(separate[-1]))
-    return separate
-
-
 class _Node(torch.autograd.Function):
     """The node of a rule; inside torch.func there is one at each level."""
 
     @classmethod
     def apply(cls, call: _Call, *arrays: torch.Tensor) -> Any:
         """Go down one level; PyTorch calls this again below the last one, where the function runs."""
-        if functorch_is_active() or call.results is not None:
+        if functorch_is_active():
             return super().apply(call, *arrays)  # type: ignore[no-untyped-call]
+        if call.results is not None:
+            return internals.apply_node(cls, call, *arrays)
         return tuple(_attach(call, arrays))
 
     @staticmethod
@@ -164,7 +155,7 @@ class _Node(torch.autograd.Function):
         flowing = [one for one in tangents if one is not None]
         # PyTorch switches forward mode off in here, and with it the tangents of the levels around this one.
         with internals.enable_forward_mode(), ctx.call.precision(results):
-            pushed = _apart(derivative.push(flowing), flowing)
+            pushed = separated(derivative.push(flowing), flowing)
         return (*pushed, *[None] * (len(results) - len(pushed)))
 
     @staticmethod

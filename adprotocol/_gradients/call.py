@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     # What a plugin calls with tracked leaves: it returns the outputs, and everything else.
     Function = Callable[[list[Any]], tuple[list[Any], Any]]
+    Pull = Callable[[list[Any] | None], list[Any]]
     Fun = Callable[..., Any]
     Args, Kwargs, Argnums = tuple[Any, ...], dict[str, Any], tuple[int, ...]
 
@@ -170,9 +171,7 @@ def array_binding(fun: Fun, array: Any) -> Binding | None:
     return framework.find(binding, None) if is_numpy else binding
 
 
-def reverse(
-    call: ArrayCall | Call, function: Function, *, once: bool
-) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
+def reverse(call: ArrayCall | Call, function: Function, *, once: bool) -> tuple[list[Any], Any, Pull]:
     """Return the outputs of a function of the call's leaves, what else it returned, and what pulls cotangents back."""
     binding, count = call.binding, len(call.leaves)
     returned = binding.vjp(function, call.leaves, once)  # type: ignore[misc]

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.call import ArrayCall, Call
 
+    # The value, the auxiliary output, and for each output the Jacobian by each leaf.
+    Rows = tuple[output.Value, Any, list[list[Any]]]
+
 
 def jacobian(  # noqa: PLR0913  (what may be chosen)
     fun: Callable[..., Any],
@@ -50,9 +53,10 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
         argnums: the arguments to differentiate with respect to.
         has_aux: whether `fun` returns a pair of the value and anything else.
         mode: ``"reverse"`` runs `fun` once and pulls back a basis of the outputs,
-            ``"forward"`` pushes a basis of the leaves forward. By default forward mode
-            serves where a single number moves, and reverse mode else. Both have the same
-            result.
+            ``"forward"`` pushes a basis of the leaves forward. Both have the same result.
+            By default reverse mode serves, for how many outputs there are shows only when
+            `fun` has run; but if a single number moves, forward mode does first, and
+            reverse mode if that fails (an operation has none).
         chunk_size: how many rows of a basis are computed at once, all by default. With
             fewer a large Jacobian takes less memory.
         backend: the framework for NumPy arrays and Python numbers.
@@ -84,8 +88,8 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         try:
             call = call_of(fun, args, kwargs, positions, where, backend)
-            is_forward = mode == "forward" or (mode is None and _is_one_number(call))
-            value, aux, parts = (_forward if is_forward else _reverse)(call, chunk_size, has_aux=has_aux)
+            in_mode = _forward if mode == "forward" else _reverse if mode == "reverse" else _in_either
+            value, aux, parts = in_mode(call, chunk_size, has_aux=has_aux)
             rows = [call.structured(part) for part in parts]
         except BaseException as error:
             leave_out(error)
@@ -96,15 +100,18 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
     return wrap(differentiated, fun)
 
 
-def _is_one_number(call: ArrayCall | Call) -> bool:
-    """Return whether a single real number moves: then no function has fewer outputs than leaves."""
+def _in_either(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
+    """Return the Jacobian in forward mode where a single real number moves: no value has fewer outputs than that."""
     leaf = call.leaves[0]
-    return call.binding.jvp is not None and len(call.leaves) == 1 and _size(leaf) == 1 and not is_complex(leaf)
+    if call.binding.jvp is not None and len(call.leaves) == 1 and _size(leaf) == 1 and not is_complex(leaf):
+        try:
+            return _forward(call, chunk_size, has_aux=has_aux)
+        except Exception:  # noqa: BLE001  (an operation without forward mode, or what fails again)
+            return _reverse(call, chunk_size, has_aux=has_aux)
+    return _reverse(call, chunk_size, has_aux=has_aux)
 
 
-def _reverse(
-    call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool
-) -> tuple[output.Value, Any, list[list[Any]]]:
+def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
     """Return for each output the Jacobian by each leaf: a row is the pull of an element of a basis."""
     value, aux, pull = run_reverse(call, has_aux=has_aux)
     leaves, outputs, functions = call.leaves, value.outputs, functions_of(call.binding, "basis")
@@ -129,9 +136,7 @@ def _reverse(
     return value, aux, parts
 
 
-def _forward(
-    call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool
-) -> tuple[output.Value, Any, list[list[Any]]]:
+def _forward(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
     """Return for each output the Jacobian by each leaf: a column is the push of an element of a basis of all leaves."""
     leaves, functions = call.leaves, functions_of(call.binding, "basis", "moveaxis")
     if any(map(is_complex, leaves)):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
-    from adprotocol._gradients.call import Function
+    from adprotocol._gradients.call import Function, Pull
 
 
 def vjp(
@@ -178,9 +178,7 @@ def _moving_call(
     return call, moving
 
 
-def run_reverse(
-    call: ArrayCall | Call, *, has_aux: bool
-) -> tuple[output.Value, Any, Callable[[list[Any] | None], list[Any]]]:
+def run_reverse(call: ArrayCall | Call, *, has_aux: bool) -> tuple[output.Value, Any, Pull]:
     """Return value and auxiliary output, and the function that pulls cotangents of the outputs back to the leaves."""
     function, kept = _function(call, has_aux=has_aux)
     try:

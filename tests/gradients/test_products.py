@@ -13,7 +13,7 @@ from ad_backends import AUTOGRAD, JAX, TORCH, close, on_every_backend
 
 import adprotocol
 from adprotocol import NonDifferentiable, custom_derivative, grad, jacobian, jvp, vjp, within_gradient
-from adprotocol.errors import ArgumentError, NothingTrainableError, OutputError
+from adprotocol.errors import ArgumentError, NothingTrainableError, OutputError, RuleError
 
 
 @dataclasses.dataclass
@@ -394,6 +394,38 @@ def test_a_jacobian_has_the_shape_of_the_output_before_that_of_the_leaf(ad, mode
     assert close(by_model.w, np.stack([np.diag([3.0, 4.0]), np.diag(2 * y * [3.0, 4.0]), zero, zero]))
     assert close(by_model.b, np.stack([[1.0, 1.0], 2 * y, [0.0, 0.0], [0.0, 0.0]]))
     assert close(by_x, np.stack([np.diag([1.0, 2.0]), np.diag(2 * y * [1.0, 2.0]), np.eye(2), np.eye(2)]))
+
+
+@on_every_backend
+@pytest.mark.parametrize("size", [1, 2])
+def test_by_default_a_jacobian_needs_no_forward_mode(ad, size):
+    @adprotocol.custom_derivative(reverse_only=True)
+    def thrice(x):
+        return ad.xp.stack([x, 2.0 * x, 3.0 * x])
+
+    @thrice.defvjp
+    def _(cotangent, _y, _x):
+        return (cotangent[0] + 2.0 * cotangent[1] + 3.0 * cotangent[2],)
+
+    x = ad.make([4.0, 5.0][:size])
+    assert close(jacobian(thrice)(x), jacobian(thrice, mode="reverse")(x))
+    with pytest.raises(RuleError):
+        jacobian(thrice, mode="forward")(x)
+
+
+@on_every_backend
+def test_a_jacobian_by_one_number_runs_the_function_once_in_each_mode(ad):
+    runs = []
+
+    def fun(x):
+        runs.append(x)
+        return ad.xp.stack([x, x**2])
+
+    x = ad.make(3.0)
+    whole = [jacobian(fun, mode=mode)(x) for mode in (None, "reverse", "forward")]
+    assert len(runs) == 3
+    for found in whole:
+        assert close(found, [1.0, 6.0])
 
 
 @on_every_backend
