@@ -414,21 +414,6 @@ def test_by_default_a_jacobian_needs_no_forward_mode(ad, size):
 
 
 @on_every_backend
-def test_a_jacobian_by_one_number_runs_the_function_once_in_each_mode(ad):
-    runs = []
-
-    def fun(x):
-        runs.append(x)
-        return ad.xp.stack([x, x**2])
-
-    x = ad.make(3.0)
-    whole = [jacobian(fun, mode=mode)(x) for mode in (None, "reverse", "forward")]
-    assert len(runs) == 3
-    for found in whole:
-        assert close(found, [1.0, 6.0])
-
-
-@on_every_backend
 @pytest.mark.parametrize("outer", ["reverse", "forward"])
 @pytest.mark.parametrize("inner", ["reverse", "forward"])
 def test_a_hessian_over_structures_in_any_mixture_of_modes(ad, outer, inner):

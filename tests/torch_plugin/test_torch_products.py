@@ -88,65 +88,38 @@ def test_a_later_pull_through_a_checkpoint_sees_the_module_as_the_call_did():
         assert gradient["2.weight"] is None
 
 
-class Recomputed(torch.autograd.Function):
-    """A block that runs again for its gradient, as in the checkpoints of libraries."""
+def test_a_later_pull_has_the_parameters_of_the_call_and_is_a_use_of_the_module():
+    running, seen = threading.Event(), threading.Event()
 
-    @staticmethod
-    def forward(ctx, block, x, *_parameters):
-        ctx.block = block
-        ctx.save_for_backward(x)
-        return block(x)
+    class Recomputed(torch.autograd.Function):  # as in the checkpoints of libraries
+        @staticmethod
+        def forward(ctx, x, _weight):
+            ctx.save_for_backward(x)
+            return block(x)
 
-    @staticmethod
-    def backward(ctx, cotangent):
-        (x,) = ctx.saved_tensors
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            gradients = torch.autograd.grad(ctx.block(x), [x, *ctx.block.parameters()], cotangent)
-        return None, *gradients
+        @staticmethod
+        def backward(ctx, cotangent):
+            running.set()
+            assert seen.wait(60)
+            with torch.enable_grad():
+                inputs = [ctx.saved_tensors[0].detach().requires_grad_(), block.weight]
+                return torch.autograd.grad(block(inputs[0]), inputs, cotangent)
 
-
-class Meeting(torch.nn.Linear):
-    """A layer that waits, in its second run, until others have looked."""
-
-    def forward(self, x):
-        self.runs = getattr(self, "runs", 0) + 1
-        if self.runs == 2:
-            self.running.set()
-            assert self.seen.wait(60)
-        return super().forward(x)
-
-
-def recomputed(block):
-    return Recomputed.apply(block, torch.ones(4, 2), *block.parameters())
-
-
-def test_a_later_pull_has_the_parameters_of_the_call_in_their_places():
-    block = torch.nn.Linear(2, 3).requires_grad_(requires_grad=False)
-    value, pull = vjp(recomputed, block, where="*")
-    assert not any(parameter.requires_grad for parameter in block.parameters())
-    (gradients,) = pull(torch.ones_like(value))
-    assert close(gradients["weight"], torch.full((3, 2), 4.0))
-    assert close(gradients["bias"], torch.full((3,), 4.0))
-    assert not any(parameter.requires_grad for parameter in block.parameters())
-
-
-def test_a_later_pull_in_another_thread_is_a_use_of_the_module():
-    block = Meeting(2, 3).requires_grad_(requires_grad=False)
-    block.running, block.seen = threading.Event(), threading.Event()
-    value, pull = vjp(recomputed, block, where="*")
-    pulled = []
-    thread = threading.Thread(target=lambda: pulled.append(pull(torch.ones_like(value))[0]))
+    block = torch.nn.Linear(2, 3)
+    block.weight.requires_grad_(requires_grad=False)
+    value, pull = vjp(lambda block: Recomputed.apply(torch.ones(4, 2), block.weight), block, where="weight")
+    found = []
+    thread = threading.Thread(target=lambda: found.append(pull(torch.ones_like(value))[0]))
     thread.start()
     try:
-        assert block.running.wait(60)
+        assert running.wait(60)
         with pytest.raises(ConcurrencyError):
             within_gradient(block)
     finally:
-        block.seen.set()
+        seen.set()
         thread.join()
-    assert close(pulled[0]["bias"], torch.full((3,), 4.0))
-    assert not within_gradient(block)
+    assert close(found[0]["weight"], torch.full((3, 2), 4.0))
+    assert not block.weight.requires_grad
 
 
 def test_an_inner_gradient_in_a_later_pull_is_differentiated_again():
