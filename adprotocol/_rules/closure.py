@@ -45,7 +45,6 @@ def hidden_error(name: str) -> RuleError:
 
 def by_name(function: Any) -> list[Any]:
     """Return the arrays of frameworks among the global variables that a function names."""
-    code = getattr(function, "__code__", None)
-    names = () if code is None else code.co_names
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
     values = [function.__globals__[name] for name in names if name in function.__globals__]
     return [value for value in values if lookup(type(value)).kind is ARRAY]

@@ -216,10 +216,9 @@ class DerivativeRule:
             rest = iter(values)
             returned = run(*[[next(rest) if there else None for there in group] for group in present])
             # Where the arrays are batched, the shapes that count are those given, not those of `likes`.
-            own = [values[place] for place in places]
             return [
-                np.zeros_like(one) if value is None else np.array(value, dtype=one.dtype, order="C")
-                for value, one in zip(returned, own, strict=True)
+                np.zeros_like(like) if value is None else np.array(value, dtype=like.dtype, order="C")
+                for value, like in zip(returned, [values[place] for place in places], strict=True)
             ]
 
         return host.run_by(self._binding, call, arrays, likes, self.once)
