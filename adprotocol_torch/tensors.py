@@ -112,7 +112,7 @@ class ArrayFunctions:
     gradient_is_ascent = True
 
     @staticmethod
-    def where(mask: Any, one: Any, other: Any) -> torch.Tensor:
+    def where(mask: Any, one: Any, other: Any) -> Any:
         """Choose elementwise between tensors, numbers and arrays of NumPy."""
         return torch.where(*[tensor_of(value) if is_of_numpy(value) else value for value in (mask, one, other)])
 

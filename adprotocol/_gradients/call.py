@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     Function = Callable[[list[Any]], tuple[list[Any], Any]]
     Pull = Callable[[list[Any] | None], list[Any]]
     Fun = Callable[..., Any]
-    Args, Kwargs, Argnums = tuple[Any, ...], dict[str, Any], tuple[int, ...]
+    Args = tuple[Any, ...]
+    Kwargs = dict[str, Any]
+    Argnums = tuple[int, ...]
 
 
 class ArrayCall:

@@ -42,7 +42,8 @@ def of_vjp(
             return fun(*(given[place] for place in sorted(given)), **kwargs)
 
         primals = [args[position] for position in positions]
-        value, pull, *aux = adprotocol.vjp(of_primals, *primals, has_aux=has_aux, **chosen)
+        vjp: Any = adprotocol.vjp
+        value, pull, *aux = vjp(of_primals, *primals, has_aux=has_aux, **chosen)
         gradients = pull(1.0)
         return (value, *aux) if has_aux else value, gradients[0] if isinstance(argnums, int) else gradients
 

@@ -26,7 +26,7 @@ scenario: Decorator = defaults("jacobian", rule="J12", level=SHOULD, needs=("gra
 _MODES: dict[str, dict[str, Any]] = {"reverse": {"mode": "reverse"}, "forward": {"mode": "forward"}}
 
 
-def jacobian(h: Checked, fun: Callable[..., Any], mode: str | None = None, **chosen: Any) -> Callable[..., Any]:
+def jacobian(h: Checked, fun: Callable[..., Any], mode: Any = None, **chosen: Any) -> Callable[..., Any]:
     """Return what `adprotocol.jacobian` does; a plugin may do without the functions or the levels that it needs."""
     h.require_hook("array_functions")
     if mode == "forward" and not h.has(HIGHER_ORDER):
@@ -115,7 +115,10 @@ def hessian(h: Checked, mode: str) -> None:
     def loss(m: dict[str, Any]) -> Any:
         return m["a"] * m["a"] * m["b"][0] * m["b"][1]
 
-    inner = [adprotocol.grad(loss, backend=h.name), *(jacobian(h, loss, inner) for inner in ("reverse", "forward"))]
+    inner: list[Any] = [
+        adprotocol.grad(loss, backend=h.name),
+        *(jacobian(h, loss, inner) for inner in ("reverse", "forward")),
+    ]
     for gradient in inner:
         found = jacobian(h, gradient, mode)(m)
         h.assert_gradients(found["a"], {"a": 70.0, "b": [42.0, 30.0]}, "the Hessian by a")

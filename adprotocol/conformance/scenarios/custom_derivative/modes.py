@@ -267,7 +267,7 @@ def _of_complex(h: Checked, *modes: str) -> Any:
     except (TypeError, ValueError, NotImplementedError) as error:
         msg = f"the system has no complex arrays: {error}"
         raise Absent(msg) from error
-    lift = h.operations().get("complex") if h.has("operations") else None
+    lift: Any = h.operations().get("complex") if h.has("operations") else None
     h.absent_if(lift is None, "the system names no operation from real numbers to complex ones")
     real = ruled(h, hosted(h, np.real, like=np.real), lambda ct, *_: (lift(ct),))
     real.defjvp(lambda tangents, *_: real(tangents[0]))

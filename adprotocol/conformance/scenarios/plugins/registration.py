@@ -89,9 +89,9 @@ def registered(implementation: object, framework: str = "foreignad") -> Iterator
 
 def plugin_of(h: Checked) -> Plugin:
     """Return the plugin that serves the harness; raises `Absent` for NumPy, which has none."""
-    plugin = plugins.REGISTRY.known().get(h.name)
+    plugin: Any = plugins.REGISTRY.known().get(h.name)
     h.absent_if(plugin is None, f"{h.name} has no plugin: the core answers for it")
-    return plugin
+    return plugin  # type: ignore[no-any-return]
 
 
 def still_right(h: Checked, when: str) -> None:
@@ -408,11 +408,11 @@ def rebuilt_without_the_constructor(h: Checked) -> None:
 
     Expect the array itself among the children, and of any others an instance with these, while the constructor raises.
     """
-    library = plugin_of(h).tree_library
+    library: Any = plugin_of(h).tree_library
     h.absent_if(library is None or library.register is None, "its plugin registers no structures with a tree library")
     power, array = power_class(), h.array(2.0)
     made = power(array, "shift")
-    node = library.node(made)
+    node: Any = library.node(made)
     h.absent_if(node is None, "its tree library does not flatten what others registered")
     children, metadata, *_ = node[0](made)
     h.assert_is(next(iter(children)), array, "the first child")
