@@ -66,3 +66,52 @@ def test_a_rule_in_forward_mode():
 
     tangent = torch.func.jvp(squared_norm, (X,), (X,))[1] if IS_PYTORCH else autograd.make_jvp(squared_norm)(X)(X)[1]
     np.testing.assert_allclose(tangent, 10.0)
+
+
+# Jacobians and Hessians.
+
+POINTS = gs.array([[0.3, 1.1], [0.9, -0.4]])
+
+
+def immersion(point):
+    return gs.stack([point[0] * point[1], point[0] ** 2, gs.sin(point[1])])
+
+
+def jacobian_of(p):
+    return [[p[1], p[0]], [2.0 * p[0], 0.0], [0.0, np.cos(p[1])]]
+
+
+def hessian_of(p):
+    return [[[0.0, 1.0], [1.0, 0.0]], [[2.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, -np.sin(p[1])]]]
+
+
+def test_a_vector_valued_hessian_needs_no_dimension():
+    hessian = gs.autodiff.hessian_vec(immersion)(POINTS)
+    np.testing.assert_allclose(hessian, [hessian_of(np.asarray(p)) for p in POINTS], atol=1e-6)
+
+
+def test_value_jacobian_and_hessian_run_the_function_once_for_each_point():
+    calls = []
+
+    def counted(point):
+        calls.append(1)
+        return immersion(point)
+
+    value, jacobian, hessian = gs.autodiff.value_jacobian_and_hessian(counted, func_out_ndim=3)(POINTS)
+    assert len(calls) == len(POINTS)
+    np.testing.assert_allclose(value, np.stack([np.asarray(immersion(p)) for p in POINTS]), atol=1e-6)
+    np.testing.assert_allclose(jacobian, [jacobian_of(np.asarray(p)) for p in POINTS], atol=1e-6)
+    np.testing.assert_allclose(hessian, [hessian_of(np.asarray(p)) for p in POINTS], atol=1e-6)
+
+
+def test_a_jacobian_is_differentiated():
+    metric = lambda p: gs.matmul(gs.transpose(gs.autodiff.jacobian(immersion)(p)), gs.autodiff.jacobian(immersion)(p))
+    p = POINTS[0]
+    x, y = map(float, p)
+    np.testing.assert_allclose(metric(p), [[y**2 + 4 * x**2, x * y], [x * y, x**2 + np.cos(y) ** 2]], atol=1e-6)
+    slopes = gs.autodiff.jacobian(metric)(p)
+    np.testing.assert_allclose(slopes[0], [[8 * x, 2 * y], [y, x]], atol=1e-6)
+
+
+def test_the_hessian_of_a_linear_function_is_zero():
+    np.testing.assert_array_equal(gs.autodiff.hessian(lambda p: 2.0 * gs.sum(p))(POINTS[0]), np.zeros((2, 2)))
