@@ -259,26 +259,12 @@ def after(change):
 
 
 @mutant("value_and_grad")
-def gradients_are_doubled():
-    """A gradient is twice what it is, plus one."""
-
-    return after(lambda value, aux, slopes: (value, aux, [2.0 * s + 1 for s in slopes]))
-
-
-@mutant("value_and_grad")
 def gradients_are_detached():
     """Value, auxiliary output and gradients are constants to derivatives around the call."""
 
     return after(
         lambda value, aux, slopes: (toyad.stop_gradient(value), constants(aux), list(map(toyad.stop_gradient, slopes)))
     )
-
-
-@mutant("value_and_grad")
-def values_of_gradients_are_zero():
-    """The value beside a gradient is zero, and there is no auxiliary output."""
-
-    return after(lambda value, aux, slopes: (value * 0.0, None, slopes))
 
 
 @mutant("value_and_grad")
@@ -290,6 +276,11 @@ def zeros_for_none():
         return self.with_leaves([next(following) if m else 0.0 for m in self.mask])
 
     return {"adprotocol._gradients.structure.Structure.only": only}
+
+
+def outside(change):
+    """Change the derivatives of value and auxiliary output by what is not selected, and leave the rest."""
+    return after(lambda value, aux, slopes: (change(value), floats(change, aux), slopes))
 
 
 # Products with a Jacobian
@@ -336,16 +327,22 @@ def backwards(array):
     return toyad.stack([array[i] for i in range(array.shape[0])[::-1]])
 
 
-def twice(fun, leaves, once):
-    return right.vjp(lambda given: [fun(given), fun(given)][1], leaves, once)
-
-
 def open_values(fun, leaves, once):
     outputs, aux, pull = right.vjp(fun, leaves, once)
     return outputs if once else list(map(toyad.Tape().root, outputs)), aux, pull
 
 
 for _broken, _products in {
+    "value_and_grad": {
+        "gradients-are-doubled": lambda: after(lambda value, aux, slopes: (value, aux, [2.0 * s + 1 for s in slopes])),
+        "values-of-gradients-are-zero": lambda: after(lambda value, aux, slopes: (value * 0.0, None, slopes)),
+        "values-are-detached": lambda: outside(toyad.stop_gradient),
+        "cotangents-of-values-are-ignored": lambda: outside(toyad.Custom(lambda v: v, lambda _, t: t * 0.0 + 1.0)),
+        "gradients-are-of-the-widest-precision": lambda: after(
+            lambda value, aux, slopes: (value, aux, [toyad.cast(s, "float64") for s in slopes])
+        ),
+        "values-have-the-double-derivative": lambda: outside(toyad.Custom(lambda v: v, lambda _, t: t * 2.0)),
+    },
     "vjp": {
         "pulls-are-scaled": lambda: each(lambda found: 2.0 * found),
         "pulls-are-constant": lambda: each(toyad.stop_gradient),
@@ -359,7 +356,9 @@ for _broken, _products in {
             lambda pull, ys, cts: [sum(found) for found in zip(pull(cts), pull(list(map(one, ys))), strict=True)]
         ),
         "a-later-pull-is-stale": lambda: pulls(lambda pull, _, cts, kept={}: kept.setdefault(pull, pull(cts))),
-        "calls-run-the-function-twice": lambda: {"vjp": twice},
+        "calls-run-the-function-twice": lambda: {
+            "vjp": lambda fun, leaves, once: right.vjp(lambda given: [fun(given), fun(given)][1], leaves, once)
+        },
         "values-stay-open": lambda: {"vjp": open_values},
     },
     "jvp": {
@@ -377,7 +376,7 @@ for _broken, _products in {
     },
 }.items():
     MUTANTS.update(_products)
-    BREAKS.update(dict.fromkeys(_products, (_broken,)))
+    BREAKS.update(dict.fromkeys(_products, (_broken, *["vjp"] * (_broken == "value_and_grad"))))
 
 
 # rules
@@ -619,29 +618,6 @@ def recording_is_always_off():
     return {"is_recording": lambda: False, "freeze": lambda value: toyad.stop_gradient(toyad.read(value))}
 
 
-def outside(change):
-    """Change the derivatives of value and auxiliary output by what is not selected, and leave the rest."""
-    return after(lambda value, aux, slopes: (change(value), floats(change, aux), slopes))
-
-
-@mutant("value_and_grad")
-def values_are_detached():
-    """Value and auxiliary output are constants to derivatives around the call; gradients are not."""
-    return outside(toyad.stop_gradient)
-
-
-@mutant("value_and_grad")
-def cotangents_of_values_are_ignored():
-    """Whatever follows the value and the auxiliary output, their cotangent is one."""
-    return outside(toyad.Custom(lambda v: v, lambda _, t: t * 0.0 + 1.0))
-
-
-@mutant("value_and_grad")
-def gradients_are_of_the_widest_precision():
-    """A gradient has 64 bits, whatever its leaf has."""
-    return after(lambda value, aux, slopes: (value, aux, [toyad.cast(s, "float64") for s in slopes]))
-
-
 def rules(change):
     def custom_rule(rule, arrays):
         return change(rule, arrays, lambda: right.custom_rule(rule, arrays))
@@ -847,12 +823,6 @@ def the_switch_is_turned_on():
             return right.vjp(fun, leaves, once)
 
     return {"vjp": vjp}
-
-
-@mutant("value_and_grad")
-def values_have_the_double_derivative():
-    """The derivative of value and auxiliary output by what is not selected is doubled."""
-    return outside(toyad.Custom(lambda v: v, lambda _, t: t * 2.0))
 
 
 @mutant("custom_derivative")

@@ -8,7 +8,7 @@ from autograd import builtins
 from autograd.differential_operators import make_jvp
 from autograd.tracer import getval
 
-from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
+from fuzz.structures import by_pull, by_push, by_rows, packed, unpacked  # noqa: F401  (what programs call)
 
 KINDS = {
     "grad": "reverse",
@@ -40,6 +40,10 @@ sin, stop, native_value_and_grad = anp.sin, getval, autograd.value_and_grad
 
 def const(number):
     return anp.float64(number)
+
+
+def stacked(one, other):
+    return anp.array([one, other])
 
 
 def boxed(x):

@@ -48,7 +48,8 @@ class _Generator:
 
     def statement(self, depth, scope, barred, *, must_nest, may_nest):
         if must_nest and depth and self.random.random() < 0.75:
-            return self.apply(depth, scope, barred)
+            is_ours = ENGINE not in barred and self.random.random() < 0.2
+            return (self.gradient if is_ours else self.apply)(depth, scope, barred)
         if must_nest and self.budget > 0 and QUESTION not in barred and self.random.random() < 0.75:
             return self.branch(depth, scope, barred)
         kind = self.random.choice(("operation", "operation", "branch", "branch", "constant", "gradient", "apply"))
@@ -91,12 +92,16 @@ class _Generator:
         return Branch(self.fresh("x"), asked, shape, container, true, false, self.pick(scope), passed, other, is_joint)
 
     def gradient(self, depth, scope, barred):
-        function = self.function(depth - 1, scope, barred=(*barred, *self.refused[ENGINE]))
+        inside = (*barred, *self.refused[ENGINE])
+        function = self.function(depth - 1, scope, barred=inside)
         # A call around another with the same module differentiates both, for its parameters are in place there.
         extras = () if "module" in repr(function) else self.extras("GRADIENTS") * 3
-        container = self.random.choice((*structures.COMMON, *extras))
-        if structures.GRADIENTS[container].is_closed:
-            function = self.function(depth - 1, [], barred=(*barred, *self.refused[ENGINE]))
+        able = [name for name in structures.COMMON if {*structures.GRADIENTS[name].by}.isdisjoint(barred)]
+        container = self.random.choice((*able, *extras))
+        call = structures.GRADIENTS[container]
+        if call.is_closed or call.by:
+            inside = (*inside, *(name for one in call.by for name in self.refused.get(one, ())))
+            function = self.function(depth - 1, [] if call.is_closed else scope, barred=inside)
         return Gradient(self.fresh("x"), function, self.pick(scope), container, self.pick(scope))
 
     def apply(self, depth, scope, barred):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
+from fuzz.structures import by_pull, by_push, by_rows, packed, unpacked  # noqa: F401  (what programs call)
 
 _FORWARD = ("jvp", "linearize", "jacfwd", "hessian")
 _REVERSE = ("grad", "with_value", "vjp", "jacrev", "hessian")
@@ -66,6 +66,10 @@ def precision():
 
 def const(number):
     return jnp.asarray(number, dtype=float)
+
+
+def stacked(one, other):
+    return jnp.stack([one, other])
 
 
 def boxed(x):

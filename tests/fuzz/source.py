@@ -106,10 +106,11 @@ class Ours(_Writer):
     def gradient(self, statement):
         call = structures.GRADIENTS[statement.container]
         name, function = statement.name, statement.function
+        given = {"x": statement.operand, "y": statement.other}
         return [
             *self.function(function),
-            f"{name} = {call.call.format(f=function.name, x=statement.operand, y=statement.other)}",
-            f"{name} = 0.5 * ({call.value.format(n=name, x=statement.operand)}) + {call.gradient.format(n=name)}",
+            f"{name} = {call.call.format(f=function.name, **given)}",
+            f"{name} = 0.5 * ({call.value.format(n=name, **given)}) + {call.gradient.format(n=name)}",
         ]
 
 

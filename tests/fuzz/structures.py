@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import adprotocol
+
 
 @dataclass
 class Model:
@@ -42,6 +44,23 @@ def packed(form, x):
 def unpacked(form, aux):
     """Take the value out of it."""
     return FORMS[form][1](aux)
+
+
+def by_pull(f, primals, *cotangents):
+    """Return the value, and the sum of all gradients for all cotangents, by `adprotocol.vjp`."""
+    value, pull = adprotocol.vjp(f, *primals)
+    return value, sum(sum(pull(cotangent)) for cotangent in cotangents)
+
+
+def by_push(f, primal, tangent):
+    """Return the value and the tangent, by `adprotocol.jvp`."""
+    return adprotocol.jvp(f, (primal,), (tangent,))
+
+
+def by_rows(f, x, mode):
+    """Return the value and the Jacobian, by `adprotocol.jacobian`."""
+    rows, value = adprotocol.jacobian(lambda x: (f(x),) * 2, mode=mode, has_aux=True)(x)
+    return value, rows
 
 
 # A value in a question.
@@ -103,12 +122,17 @@ class Call:
     more: str = ""
     has_other: bool = False
     is_closed: bool = False
+    # Transformations of the framework without which it does not work.
+    by: tuple[str, ...] = ()
 
 
 def _frozen(where):
     call = "value_and_grad(lambda p: {f}(p['x']) * p['w'][0], where=" + where + ")({{'x': {x}, 'w': [{y}]}})"
     return Call(call, "{n}[1]['x']", by_hand="lambda p: {f}(p) * {y}", has_other=True)
 
+
+# What a function is multiplied by is another value.
+_TIMES = {"by_hand": "lambda p: {f}(p) * {y}", "has_other": True}
 
 GRADIENTS = {
     "none": Call("value_and_grad({f})({x})"),
@@ -123,28 +147,45 @@ GRADIENTS = {
     "glob": _frozen('"x"'),
     "predicate": _frozen('lambda path, leaf: path == "x"'),
     "mask": _frozen('{{"x": True, "w": False}}'),
-    "model": Call(
-        "value_and_grad(lambda p: {f}(p.x) * p.w)(Model({x}, {y}))",
-        "{n}[1].x",
-        by_hand="lambda p: {f}(p) * {y}",
-        has_other=True,
-    ),
+    "model": Call("value_and_grad(lambda p: {f}(p.x) * p.w)(Model({x}, {y}))", "{n}[1].x", **_TIMES),
     "both": Call(
         'value_and_grad(lambda p: {f}(p["x"]) * p["y"][0])({{"x": {x}, "y": [{y}]}})',
         '{n}[1]["x"] + {n}[1]["y"][0]',
-        by_hand="lambda p: {f}(p) * {y}",
         more="native_value_and_grad(lambda p: {f}({x}) * p)({y})[1]",
-        has_other=True,
+        **_TIMES,
     ),
-    "argnums": Call(
-        "value_and_grad(lambda q, p: {f}(p) * q, argnums=1)({y}, {x})",
-        by_hand="lambda p: {f}(p) * {y}",
-        has_other=True,
-    ),
+    "argnums": Call("value_and_grad(lambda q, p: {f}(p) * q, argnums=1)({y}, {x})", **_TIMES),
     "aux": Call(
         'value_and_grad(lambda p: ({f}(p), {{"a": [p * 2.0, None]}}), has_aux=True)({x})',
         value='{n}[0][0] + {n}[0][1]["a"][0]',
         more="{x} * 1.0",
+    ),
+    "pull": Call("by_pull({f}, [{x}], 1.0)"),
+    "pulls": Call("by_pull({f}, [{x}], {y} - 0.5, 0.5)", value="{n}[0] * {y}", **_TIMES),
+    "pull of a structure": Call(
+        'by_pull(lambda p: {{"a": {f}(p), "n": 3, "b": [p * {y}]}}, [{x}], {{"a": 1.0, "n": None, "b": [0.5]}})',
+        value='{n}[0]["a"]',
+        more="0.5 * {y}",
+        has_other=True,
+    ),
+    "pull to several": Call(
+        "by_pull(lambda p, q: {f}(p) * q, [{x}, {y}], 1.0)",
+        more="native_value_and_grad(lambda p: {f}({x}) * p)({y})[1]",
+        **_TIMES,
+    ),
+    "push along": Call("by_push({f}, {x}, {y})", value="{n}[0] * {y}", by=("jvp",), **_TIMES),
+    "push of a model": Call(
+        "by_push(lambda m: {f}(m.x) * m.w, Model({x}, {y}), Model(1.0, None))", by=("jvp",), **_TIMES
+    ),
+    "rows": Call(
+        'by_rows(lambda p: stacked({f}(p), {y}), {x}, "reverse")',
+        "{n}[1][0]",
+        "{n}[0][0]",
+        has_other=True,
+        by=("vmap",),
+    ),
+    "columns": Call(
+        'by_rows(lambda v: {f}(v[0]) * v[1], stacked({x}, {y}), "forward")', "{n}[1][0]", by=("jvp", "vmap"), **_TIMES
     ),
     # On PyTorch alone, with the parameters of a module.
     "module": Call(

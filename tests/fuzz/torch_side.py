@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from adprotocol import combine, within_gradient
 from adprotocol_torch.internals import without_guard_statistics
-from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
+from fuzz.structures import by_pull, by_push, by_rows, packed, unpacked  # noqa: F401  (what programs call)
 
 KINDS = {
     "grad": "func",
@@ -120,6 +120,10 @@ class _Keeping(torch.nn.Module):
 def clear():
     """Drop what was compiled."""
     torch.compiler.reset()
+
+
+def stacked(one, other):
+    return torch.stack([one, other])
 
 
 def boxed(x):
