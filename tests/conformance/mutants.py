@@ -119,7 +119,6 @@ def nothing_is_constant():
 @mutant("non_differentiable")
 def constants_are_zero():
     """A constant is zero."""
-
     return {"non_differentiable": lambda value: toyad.stop_gradient(value) * 0.0}
 
 
@@ -141,7 +140,6 @@ def labels_are_ignored():
 @mutant("trainable", "value_and_grad")
 def the_others_are_trained():
     """What is frozen is trained, and what is trained frozen."""
-
     real = selection.select
 
     def select(structures, where, **kw):
@@ -153,7 +151,6 @@ def the_others_are_trained():
 @mutant("trainable", "value_and_grad")
 def where_is_ignored():
     """The defaults select, whatever the call says."""
-
     real = selection.select
 
     def select(structures, where, **kw):
@@ -175,14 +172,12 @@ def branches(function):
 @mutant("cond")
 def the_other_branch():
     """The other branch runs."""
-
     return branches(lambda pred, t, f, operands: right.cond(pred, f, t, operands))
 
 
 @mutant("cond")
 def results_of_branches_are_constant():
     """What a branch returns is a constant."""
-
     return branches(lambda *args: constants(right.cond(*args)))
 
 
@@ -261,7 +256,6 @@ def after(change):
 @mutant("value_and_grad")
 def gradients_are_detached():
     """Value, auxiliary output and gradients are constants to derivatives around the call."""
-
     return after(
         lambda value, aux, slopes: (toyad.stop_gradient(value), constants(aux), list(map(toyad.stop_gradient, slopes)))
     )
@@ -412,7 +406,6 @@ def structures_are_rebuilt_as_lists():
 @mutant()
 def everything_is_kept():
     """Whatever passes through a hook is kept for ever."""
-
     kept = []
 
     def keeping(hook):
@@ -436,21 +429,18 @@ def everything_is_kept():
 @mutant()
 def errors_say_nothing():
     """The message of each error is lost."""
-
     return {"adprotocol.errors.ADProtocolError.__str__": lambda self: "error"}
 
 
 @mutant()
 def errors_are_of_another_kind():
     """Each error is an OSError."""
-
     return {"adprotocol.errors.ADProtocolError.__new__": lambda cls, *args, **kw: OSError(*args)}
 
 
 @mutant()
 def one_precision():
     """Floats come back in 64 bits."""
-
     cast = lambda x: toyad.cast(x, "float64") if is_float(x) and x.dtype.kind == "f" else x
     return {
         "non_differentiable": lambda value: cast(right.non_differentiable(value)),
@@ -466,7 +456,6 @@ def one_precision():
 @mutant("custom_derivative")
 def rules_give_the_double():
     """Results and derivatives of rules are doubled."""
-
     vjp, jvp = DerivativeRule.vjp, DerivativeRule.jvp
 
     def double(values):
@@ -498,7 +487,6 @@ def guards_are_inverted():
 @mutant("host_function")
 def host_functions_own_their_arguments():
     """A host function runs twice, and may write into its arguments."""
-
     run = host_function.HostCall.__call__
 
     def call(self, arrays):
@@ -533,7 +521,6 @@ def branches_return_arrays():
 @mutant("non_differentiable")
 def constants_are_written_in_place():
     """The constants are written into the dict that was given."""
-
     real = adprotocol.non_differentiable
 
     def non_differentiable(value):
@@ -549,7 +536,6 @@ def constants_are_written_in_place():
 @mutant("plugins")
 def registered_without_static_fields():
     """A registered class is rebuilt without its static fields."""
-
     library = right.tree_library()
 
     def register(cls, flatten, unflatten):
@@ -561,7 +547,6 @@ def registered_without_static_fields():
 @mutant("plugins")
 def subclasses_are_not_served():
     """Subclasses that are defined elsewhere are not served."""
-
     from adprotocol._dispatch import registry
 
     claimants = registry.REGISTRY.claimants
@@ -575,7 +560,6 @@ def subclasses_are_not_served():
 @mutant("trainable")
 def the_last_wins():
     """Each leaf of a combined structure is that of the last part."""
-
     real = adprotocol.combine
     return {"adprotocol.combine": lambda *trees, **kw: real(*trees[::-1], **kw)}
 
@@ -583,7 +567,6 @@ def the_last_wins():
 @mutant()
 def wrappers_have_no_name():
     """A wrapped function has no name and documentation."""
-
     return {
         "adprotocol._gradients.value_and_grad.wrap": lambda w, f: w,
         "adprotocol._hooks.non_differentiable.wrap": lambda w, f: w,
@@ -593,7 +576,6 @@ def wrappers_have_no_name():
 @mutant("plugins")
 def array_types_in_a_private_place():
     """The hooks stand in a module that imports what is private."""
-
     return {"array_types": lambda: (toyad.Value,)}
 
 
