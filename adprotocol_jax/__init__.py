@@ -179,7 +179,7 @@ def _as_like(array: Any, like: Any) -> Any:
     """Return a cotangent or tangent as an array of the dtype of another, zeros for None."""
     if array is None:
         return jax.lax.full_like(like, 0)
-    dtype = jnp.result_type(like)
+    dtype = like.dtype if isinstance(like, jax.Array) else jnp.result_type(like)  # 0.3 µs against 5
     return array if getattr(array, "dtype", None) == dtype else jnp.asarray(array, dtype)
 
 
