@@ -994,3 +994,65 @@ def results_of_the_host_are_shared():
         return [next((a for a in arrays if str(a) == str(m)), m) for m in made]
 
     return {"host_call": host_call}
+
+
+@mutant("non_differentiable", "value_and_grad")
+def values_under_the_switch_are_no_constants():
+    """What is untracked under the switch comes back from there as it is."""
+
+    def non_differentiable(value):
+        return value if right.within_gradient(value) is False else right.non_differentiable(value)
+
+    return {"non_differentiable": non_differentiable}
+
+
+@mutant("non_differentiable")
+def tracked_constants_widen():
+    """The constant of a tracked value has the default dtype."""
+
+    def non_differentiable(value):
+        made = right.non_differentiable(value)
+        return made if made is value or not is_float(value) else toyad.cast(made, "float64")
+
+    return {"non_differentiable": non_differentiable}
+
+
+@mutant("jacobian")
+def rows_run_down_the_columns():
+    """The rows of the identity are reshaped in the order of Fortran."""
+
+    def basis(x, count, start):
+        rows = toyad.basis(x, count, start).numpy()
+        return toyad.array(rows.reshape(count, -1).reshape(rows.shape, order="F"))
+
+    return functions(basis=basis)
+
+
+@mutant("value_and_grad")
+def values_forget_what_was_given():
+    """The value is a constant to a variable that the call differentiates."""
+    return {"vjp": lambda fun, leaves, once: right.vjp(fun, list(map(toyad.stop_gradient, leaves)), once)}
+
+
+@mutant("value_and_grad")
+def numbers_are_variables():
+    """A number that the function returns comes as a variable."""
+
+    def vjp(fun, leaves, once):
+        def called(values):
+            outputs, aux = fun(values)
+            numbers.extend(isinstance(one, float) for one in outputs)
+            return outputs, aux
+
+        numbers = []
+        outputs, aux, pull = right.vjp(called, leaves, once)
+        return [toyad.variable(y.numpy()) if n else y for y, n in zip(outputs, numbers, strict=True)], aux, pull
+
+    return {"vjp": vjp}
+
+
+@mutant("custom_derivative")
+def rules_turn_gradients_round():
+    """The gradients of a rule come in the other order."""
+    vjp = DerivativeRule.vjp
+    return {"adprotocol._rules.rule.DerivativeRule.vjp": lambda *args: vjp(*args)[::-1]}

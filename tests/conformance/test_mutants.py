@@ -42,6 +42,7 @@ BEYOND_ONE_LEVEL = {
     **dict.fromkeys(("tangents-are-constant", "rows-are-constant"), "it has no second derivative"),
     "several-are-asked-by-their-class": "it has no switch",
     "the-switch-is-turned-on": "it has no switch",
+    "values-under-the-switch-are-no-constants": "it has no switch",
     "pulls-are-zero-under-the-switch": "it has no switch",
 }
 

@@ -59,6 +59,18 @@ def over_structures(h: Checked, mode: str) -> None:
         h.assert_is(found["n"], None, "the Jacobian of the number")
 
 
+@scenario("of-a-matrix-{name}", params=_MODES)
+def of_a_matrix(h: Checked, mode: str) -> None:
+    """Rows of a matrix come before its columns, in the output and in the leaf.
+
+    Expect of 2 x at ((1, 2, 3), (4, 5, 6)): 2 where the two places are one, else 0.
+    """
+    import numpy as np
+
+    found = jacobian(h, lambda x: 2.0 * x, mode)(h.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+    h.assert_equal(found, 2.0 * np.eye(6).reshape(2, 3, 2, 3), "the Jacobian")
+
+
 @scenario("of-a-vector-{name}", params=_MODES)
 def of_a_vector(h: Checked, mode: str) -> None:
     """Rows are the outputs and columns the inputs; the auxiliary output comes beside it.

@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 _PRECISION = "NumPy: scalars and promotion: https://numpy.org/neps/nep-0050-scalar-promotion.html"
 
 
+def _of_constants(h: Checked, x: Any) -> Iterable[Any]:
+    if h.has("variable", "cast"):
+        x = x * h.cast(h.variable(1.0), h.numpy(x).dtype.name)
+    return adprotocol.non_differentiable(x), *adprotocol.non_differentiable([x])
+
+
 def _of_a_gradient(h: Checked, x: Any) -> Iterable[Any]:
     run = adprotocol.value_and_grad(
         lambda x: (first_element(x * x), [first_element(x), x, x * x]), has_aux=True, backend=h.name
     )
     (value, aux), gradient = run(x)
-    return value, gradient, *aux
+    return value, gradient, *aux, *adprotocol.value_and_grad(lambda _: first_element(x), backend=h.name)(x)
 
 
 def _of_a_rule(h: Checked, x: Any) -> Iterable[Any]:
@@ -32,7 +38,7 @@ def _of_a_rule(h: Checked, x: Any) -> Iterable[Any]:
 
 # For each hook its rule, and what it makes of an array.
 _CALLS: dict[str, tuple[str, Callable[[Checked, Any], Iterable[Any]]]] = {
-    "non_differentiable": ("N1", lambda _, x: (adprotocol.non_differentiable(x), *adprotocol.non_differentiable([x]))),
+    "non_differentiable": ("N1", _of_constants),
     "prevent_gradient": ("N5", lambda _, x: (adprotocol.prevent_gradient(x, "nobody differentiates this"),)),
     "value_and_grad": ("T5", _of_a_gradient),
     "cond": ("C5", lambda _, x: adprotocol.cond(True, lambda x: [x, x * x, x - x * x], lambda x: [x, x, x], x)),

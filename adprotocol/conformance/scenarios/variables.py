@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import Decorator, defaults, scenario
-from adprotocol.conformance.scenarios.rules import noted, ruled, square
+from adprotocol.conformance.scenarios.rules import hosted, noted, ruled, square
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,7 @@ within: Decorator = defaults("within_gradient", rule="W1", needs=NEEDS, source=_
 gradients: Decorator = defaults("value_and_grad", rule="T9", needs=("grad", *NEEDS), source=_LEAVES)
 branches: Decorator = defaults("cond", rule="C4", needs=NEEDS, source=_LEAVES)
 rules: Decorator = defaults("custom_derivative", rule="D6", needs=NEEDS, source=_LEAVES)
+hosts: Decorator = defaults("host_function", rule="H2", needs=NEEDS, source=_LEAVES)
 
 
 @within()
@@ -81,17 +82,19 @@ for _hook, (_rule, _call) in _CALLS.items():
 
 @gradients()
 def closes_over_variable(h: Checked) -> None:
-    """Value, auxiliary output and gradient of a call carry the derivatives by a variable that is closed over.
+    """Value, auxiliary output and gradient of a call carry the derivatives by variables, given or closed over.
 
-    Expect x x v at 2, 3: 12 and the gradient 12; twice the value with the cotangent 1/2 gives v 4, the auxiliary 7 v
+    Expect x x v at 2, 3: 12 and the gradient 12; twice the value with the cotangent 1/2 gives x 12 and v 4, 7 v
     with 1/2 gives 3.5, and the gradient with 1/4, where the system has second derivatives, 1.
     """
     v = h.variable(3.0)
     run = adprotocol.value_and_grad(lambda x: (x * x * v, 7.0 * v), has_aux=True, backend=h.name)
-    (value, _), gradient = run(h.array(2.0))
+    u = h.variable(2.0)
+    (value, _), gradient = run(u)
     h.assert_equal(value, 12.0, "the value")
     h.assert_equal(gradient, 12.0, "the gradient")
     h.backward(2.0 * value, h.array(0.5))
+    h.assert_equal(u.grad, 12.0, "the gradient of the argument behind that of the value")
     h.assert_equal(v.grad, 4.0, "the gradient of the variable behind that of the value")
     h.backward(run(h.array(2.0))[0][1], h.array(0.5))  # a pass may clear the graph
     h.assert_equal(v.grad, 7.5, "the gradient of the variable behind that of the auxiliary output")
@@ -107,6 +110,9 @@ def results_are_constants(h: Checked) -> None:
     Expect of x c at 2, with the array c = 3 made inside or closed over, the answer False for value, gradient and c.
     """
     outside = h.array(3.0)
+    of_number = adprotocol.value_and_grad(lambda _: 3.0, backend=h.name)(h.array(2.0))
+    for found, what in zip(of_number, ("the value", "the gradient"), strict=True):
+        h.assert_untracked(adprotocol.within_gradient(found), f"{what} of a function that returns a number")
     for make in (lambda: h.array(3.0), lambda: outside):
 
         def f(x: Any, make: Any = make) -> Any:
@@ -124,36 +130,69 @@ def results_are_constants(h: Checked) -> None:
 def variable_under_the_switch(h: Checked) -> None:
     """What a call under the system's switch returns is untracked behind it, also if it closes over a variable.
 
-    Expect x x v at 2, 3 under the switch: 12 and the gradient 12, both untracked, and the variable without a gradient.
+    Expect x x v at 2, 3 under the switch, behind a call that raises: 12 and the gradient 12, both untracked, as is the
+    constant of the variable, which has no gradient.
     """
     v = h.variable(3.0)
     run = adprotocol.value_and_grad(lambda x: x * x * v, backend=h.name)
-    found = h.no_grad(lambda: (*run(h.array(2.0)), h.digit(v)))()
+    kept = list[Any]()
+
+    def call() -> Any:
+        with h.raises(ZeroDivisionError, adprotocol.ADProtocolError):
+            adprotocol.grad(h.fail, backend=h.name)(h.array(2.0))
+        kept.append(adprotocol.non_differentiable(v))
+        h.check("False" in adprotocol.explain(v), "explain does not say False")
+        return (*run(h.array(2.0)), h.digit(v))
+
+    found = h.no_grad(call)()
     for what, result, want in zip(
         ("value", "gradient", "answer under the switch"), found, (12.0, 12.0, 0.0), strict=True
     ):
         h.assert_equal(result, want, f"the {what}")
         h.assert_untracked(adprotocol.within_gradient(result), f"the {what}")
     h.assert_equal(h.digit(v), 1.0, "the answer for the variable behind the switch")
+    h.assert_equal(h.digit(kept[0]), 0.0, "the answer for its constant behind the switch")
     h.check(v.grad is None, f"the variable has the gradient {v.grad!r:.60}")
 
 
 @rules()
 def rule_of_a_variable(h: Checked) -> None:
-    """The rule runs in the backward pass, once for each pass, with the cotangent of this.
+    """The rule runs in the backward pass, once for each pass, with the cotangent of this; a closure is refused.
 
-    Expect x ** 2 at 3 with the rule 7 ct x: no run for the value, then one for a pass with the cotangent 1/2, which
-    gives 10.5, and one for another.
+    Expect x y and x > 0 at 3, 4 with the rule (7 ct x, 11 ct y): no run for the value, then one for a pass with the
+    cotangent 1/2, which gives 10.5 and 22, and one for another; an error where the function closes over y.
     """
-    v, runs = h.variable(3.0), list[Any]()
-    f = ruled(h, square, lambda ct, _, x: noted(runs, "rule", (7.0 * ct * x,)))
+    v, w, runs = h.variable(3.0), h.variable(4.0), list[Any]()
+    f = ruled(
+        h,
+        lambda x, y: (x * y, x > 0.0),
+        lambda ct, _, x, y: noted(runs, "rule", (7.0 * ct[0] * x, 11.0 * ct[0] * y)),
+    )
     for step in (1, 2):
-        value = f(v)
-        h.assert_equal(value, 9.0, "the value")
+        value, above = f(v, w)
+        h.assert_equal(value, 12.0, "the value")
+        h.check(bool(h.numpy(above)), "the bool beside the value is False")
         h.check(len(runs) == step - 1, f"the rule ran {len(runs)} times before pass {step}")
         h.backward(value, h.array(0.5))
-        h.assert_equal(v.grad, 10.5 * step, "the gradient")
+        h.assert_equal(v.grad, 10.5 * step, "the first gradient")
+        h.assert_equal(w.grad, 22.0 * step, "the second gradient")
         h.check(len(runs) == step, f"the rule ran {len(runs)} times in {step} passes")
+    with h.raises(adprotocol.errors.RuleError):
+        ruled(h, lambda x: x * w, lambda ct, _, x: (ct,))(v)
+
+
+@hosts()
+def variable_on_the_host(h: Checked) -> None:
+    """Each result of a host function without a rule is tracked as its argument is, and its pass raises.
+
+    Expect of (x, 2 x) at 3: 3 and 6, both tracked, and an error in a pass from the second; or the error at once.
+    """
+    with h.raises(adprotocol.errors.GradientPreventedError):  # at once, or where somebody differentiates
+        results = hosted(h, lambda x: (x, 2.0 * x))(h.variable(3.0))
+        for result, want in zip(results, (3.0, 6.0), strict=True):
+            h.assert_equal(result, want, "a result")
+            h.assert_equal(h.digit(result), 1.0, f"the answer for the result {want:g}")
+        h.backward(1.0 * results[1], h.array(1.0))
 
 
 @rules(rule="D15")

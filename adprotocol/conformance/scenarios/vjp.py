@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable, errors
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.programs import in_threads
 from adprotocol.conformance.scenarios.rules import noted, ruled, square
+from adprotocol.messages import one_line
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -242,14 +244,44 @@ def pulled_under_the_switch(h: Checked) -> None:
 def memory_of_results(h: Checked) -> None:
     """A gradient lies in memory of its own, and primals and cotangents stay as they are.
 
-    Expect of (x, x) at (1, 2), pulled with ((1, 10), None): (1, 10), apart from the cotangent, and with both (2, 20).
+    Expect of (x, x) at (1, 2), pulled with ((1, 10), None): (1, 10), apart from the cotangent, and with both (2, 20);
+    of y = x + x and y + y, with both (6, 60).
     """
     import numpy as np
 
     x, ct = h.array([1.0, 2.0]), h.array([1.0, 10.0])
     _, pull = adprotocol.vjp(lambda x: (x, x), x, backend=h.name)
     only = pull((ct, None))[0]
-    for array, want in ((only, [1.0, 10.0]), (pull((ct, ct))[0], [2.0, 20.0]), (ct, [1.0, 10.0]), (x, [1.0, 2.0])):
+    of_sums = adprotocol.vjp(lambda x: (y := x + x, y + y), x, backend=h.name)[1]
+    sums = of_sums((ct, ct))[0]
+    for array, want in (
+        (only, [1.0, 10.0]),
+        (pull((ct, ct))[0], [2.0, 20.0]),
+        (sums, [6.0, 60.0]),
+        (ct, [1.0, 10.0]),
+        (x, [1.0, 2.0]),
+    ):
         h.assert_equal(array, want, "a gradient, cotangent or primal")
     found, given = h.numpy(only), h.numpy(ct)
     h.check(not (found.flags.writeable and np.shares_memory(found, given)), "the gradient has the cotangent's memory")
+
+
+@scenario(rule="J15", level=SHOULD, source="JAX: arrays that are donated: https://docs.jax.dev/en/latest/faq.html")
+def function_writes_to_its_argument(h: Checked) -> None:
+    """An assignment like ``x *= 2`` in the function counts in the derivative, and leaves the primal as it is.
+
+    Expect of x x behind it at (1, 2), pulled with (1, 10): the value (4, 16) and the gradient (8, 160).
+    """
+
+    def f(x: Any) -> Any:
+        x *= 2.0
+        return x * x
+
+    x = h.array([1.0, 2.0])
+    try:
+        value, pull = adprotocol.vjp(f, x, backend=h.name)
+    except Exception as error:  # PyTorch, for a leaf
+        msg = f"the system itself refuses it: {one_line(error, 160)}"
+        raise Absent(msg) from error
+    for found, want in ((value, [4.0, 16.0]), (pull(h.array([1.0, 10.0]))[0], [8.0, 160.0]), (x, [1.0, 2.0])):
+        h.assert_equal(found, want, "the value, the gradient or the primal")
