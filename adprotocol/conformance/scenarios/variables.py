@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
 NEEDS = ("variable", "backward")
+_KEPT: list[Any] = []  # what a function finds in its module
 _LEAVES = "PyTorch: leaves and their gradients: https://docs.pytorch.org/docs/stable/notes/autograd.html"
 _SWITCH = "PyTorch: no_grad and leaves: https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"
 
@@ -130,8 +131,8 @@ def results_are_constants(h: Checked) -> None:
 def variable_under_the_switch(h: Checked) -> None:
     """What a call under the system's switch returns is untracked behind it, also if it closes over a variable.
 
-    Expect x x v at 2, 3 under the switch, behind a call that raises: 12 and the gradient 12, both untracked, as is the
-    constant of the variable, which has no gradient.
+    Expect x x v at 2, 3 under the switch, behind a call that raises: 12 and the gradient 12, both untracked, as are the
+    constant of the variable, which has no gradient, and what a host function makes of it.
     """
     v = h.variable(3.0)
     run = adprotocol.value_and_grad(lambda x: x * x * v, backend=h.name)
@@ -140,7 +141,7 @@ def variable_under_the_switch(h: Checked) -> None:
     def call() -> Any:
         with h.raises(ZeroDivisionError, adprotocol.ADProtocolError):
             adprotocol.grad(h.fail, backend=h.name)(h.array(2.0))
-        kept.append(adprotocol.non_differentiable(v))
+        kept.extend((adprotocol.non_differentiable(v), hosted(h, lambda x: 2.0 * x)(v)))
         h.check("False" in adprotocol.explain(v), "explain does not say False")
         return (*run(h.array(2.0)), h.digit(v))
 
@@ -151,7 +152,7 @@ def variable_under_the_switch(h: Checked) -> None:
         h.assert_equal(result, want, f"the {what}")
         h.assert_untracked(adprotocol.within_gradient(result), f"the {what}")
     h.assert_equal(h.digit(v), 1.0, "the answer for the variable behind the switch")
-    h.assert_equal(h.digit(kept[0]), 0.0, "the answer for its constant behind the switch")
+    h.assert_equal(h.digit(kept), 0.0, "the answer for its constant, and for what a host function made of it")
     h.check(v.grad is None, f"the variable has the gradient {v.grad!r:.60}")
 
 
@@ -159,26 +160,28 @@ def variable_under_the_switch(h: Checked) -> None:
 def rule_of_a_variable(h: Checked) -> None:
     """The rule runs in the backward pass, once for each pass, with the cotangent of this; a closure is refused.
 
-    Expect x y and x > 0 at 3, 4 with the rule (7 ct x, 11 ct y): no run for the value, then one for a pass with the
-    cotangent 1/2, which gives 10.5 and 22, and one for another; an error where the function closes over y.
+    Expect x y and the integer 4 at 3, 4 with the rule (7 ct x, 11 ct y): no run for the value, then one for a pass with
+    the cotangent 1/2, which gives 10.5 and 22, and one for another; an error where the function closes over y.
     """
     v, w, runs = h.variable(3.0), h.variable(4.0), list[Any]()
     f = ruled(
         h,
-        lambda x, y: (x * y, x > 0.0),
+        lambda x, y: (x * y, h.array(4)),
         lambda ct, _, x, y: noted(runs, "rule", (7.0 * ct[0] * x, 11.0 * ct[0] * y)),
     )
     for step in (1, 2):
-        value, above = f(v, w)
+        value, four = f(v, w)
         h.assert_equal(value, 12.0, "the value")
-        h.check(bool(h.numpy(above)), "the bool beside the value is False")
+        h.assert_equal(four, 4.0, "the integer beside the value")
         h.check(len(runs) == step - 1, f"the rule ran {len(runs)} times before pass {step}")
         h.backward(value, h.array(0.5))
         h.assert_equal(v.grad, 10.5 * step, "the first gradient")
         h.assert_equal(w.grad, 22.0 * step, "the second gradient")
         h.check(len(runs) == step, f"the rule ran {len(runs)} times in {step} passes")
-    with h.raises(adprotocol.errors.RuleError):
-        ruled(h, lambda x: x * w, lambda ct, _, x: (ct,))(v)
+    _KEPT[:] = [w]
+    for closing in (lambda x: x * w, lambda x: x * _KEPT[0]):
+        with h.raises(adprotocol.errors.RuleError):
+            ruled(h, closing, lambda ct, _, x: (ct,))(v)
 
 
 @hosts()
