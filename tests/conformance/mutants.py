@@ -197,7 +197,7 @@ def rules_are_transposed_unseen():
     """Whether a rule is linear, or for reverse mode alone, is not asked before the other follows from it."""
     return {
         "adprotocol._rules.derivative.Derivative.check_linear": lambda *_: None,
-        "adprotocol._rules.derivative._transposing": lambda _rule: contextlib.nullcontext(),
+        "adprotocol._rules.derivative._DEEPEST": 1000,
     }
 
 
