@@ -114,7 +114,7 @@ class ArrayFunctions:
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Any:
         """Choose elementwise between tensors, numbers and arrays of NumPy."""
-        return torch.where(*[tensor_of(value) if is_of_numpy(value) else value for value in (mask, one, other)])  # type: ignore[return-value]
+        return torch.where(*[tensor_of(value) if is_of_numpy(value) else value for value in (mask, one, other)])
 
     @staticmethod
     def argmax(mask: Any) -> Any:
