@@ -127,7 +127,7 @@ class Call:
 
     def is_other(self, leaf: torch.Tensor) -> bool:
         """Return whether another call may differentiate with respect to a leaf."""
-        if id(leaf) in self.own:
+        if id(leaf) in self.own or not leaf.requires_grad:  # that of a call that is over, whose flag is off again
             return False
         opened = getattr(leaf, "_adprotocol_opened", None)  # of an inner call; those around this one have noted nothing
         return opened is None or len(opened) > 0
