@@ -56,7 +56,7 @@ class Left(torch.Tensor):
     @classmethod
     def at(cls, owner: torch.nn.Module, name: str) -> Left:
         """Return one for a tensor in an attribute of a module."""
-        left = torch.Tensor._make_subclass(cls, torch.empty(0, device="meta"))  # noqa: SLF001  (documented, for subclasses)
+        left = torch.empty(0, device="meta").as_subclass(cls)
         left.place = f"the attribute {name!r} of {kind_of(owner)}"
         return left
 
