@@ -178,7 +178,7 @@ class BatchedCall(RuleCall):
     def trace(self, *arrays: Any) -> list[Any]:
         """Run the function for each row."""
         results = self.mapped(lambda *rows: self.call.run(rows), in_axes=self.dims)(*arrays)
-        self.outline = self.call.outline
+        self.outline: Any = self.call.outline
         refuse_objects(self.rule, self.outline)
         return list(results)
 

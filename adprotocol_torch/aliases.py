@@ -65,8 +65,8 @@ def _by_reference() -> UndecidableError:
     )
 
 
-def refuse_second_step(tensors: Sequence[torch.Tensor], start: int, versions: Sequence[tuple[Any, int]]) -> None:
-    """Refuse to differentiate by tensors computed, since `start`, from parameters in these versions.
+def is_second_step(tensors: Sequence[torch.Tensor], start: int, versions: Sequence[tuple[Any, int]]) -> bool:
+    """Return whether tensors were computed, since `start`, from parameters in these versions.
 
     That is when the last gradients by parameters were taken, which are constants to an outer `backward()`. Those of a
     second inner step are not, and the sum would be neither of first order nor whole. A step of an optimiser changes a
@@ -76,13 +76,17 @@ def refuse_second_step(tensors: Sequence[torch.Tensor], start: int, versions: Se
     ids = {id(leaf) for leaf, version in current if leaf is not None and version_of(leaf) == version}
     graph = Graph()
     graph.walk([tensor for tensor in tensors if ids and tensor.grad_fn is not None])
-    for node in graph.nodes:
-        if sequence_number(node) >= start and any(id(leaf_of(before)) in ids for before, _ in node.next_functions):
-            raise UndecidableError(
-                "the gradient by tensors that were computed from parameters, after a gradient by these (as in a second "
-                "inner step), has a derivative, and the one before has none: an outer backward() would be neither of "
-                f"first order nor whole. {remedy('parameter-gradient')}"
-            )
+    late = [node for node in graph.nodes if sequence_number(node) >= start]
+    return any(id(leaf_of(before)) in ids for node in late for before, _ in node.next_functions)
+
+
+def refused_second_step() -> UndecidableError:
+    """Return the error for a derivative of the gradients of a second inner step."""
+    return UndecidableError(
+        "the gradient by tensors that were computed from parameters, after a gradient by these (as in a second inner "
+        "step), is differentiated, and the one before is a constant: the outer derivative would be neither of first "
+        f"order nor whole. {remedy('parameter-gradient')}"
+    )
 
 
 def refuse_history(graph: Graph, leaves: Sequence[torch.Tensor], ends: Container[Any], start: int) -> None:

@@ -28,7 +28,18 @@ class Call:
     """One call of the hook `vjp` by the engine."""
 
     __slots__ = (
-        *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "once", "opened"),
+        *(
+            "again",
+            "calls",
+            "has_history",
+            "held",
+            "inputs",
+            "is_compiled",
+            "is_differentiable",
+            "is_second_step",
+            "once",
+            "opened",
+        ),
         *("own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo", "was_enabled"),
     )
 
@@ -148,9 +159,10 @@ class Call:
             if results:
                 graph.walk(results)
             self.again = any(map(self.is_other, graph.leaves))
+        self.is_second_step: bool = False
         if self.is_differentiable and self.calls.changes[0] == self.open:  # in no other call
             if self.has_history:
-                aliases.refuse_second_step(self.tensors, *self.calls.last)
+                self.is_second_step = aliases.is_second_step(self.tensors, *self.calls.last)
             elif self.owners and not self.again:
                 own = [leaf for leaf, owner in zip(self.tracked, self.owners, strict=True) if leaf is owner]
                 self.calls.last = self.start, [(weakref.ref(leaf), internals.version_of(leaf)) for leaf in own]

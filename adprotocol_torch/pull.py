@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol_torch.aliases import refused_second_step
 from adprotocol_torch.call import refused_second
 from adprotocol_torch.checkpoints import refused_reentrant
 from adprotocol_torch.internals import functorch_is_active, memory_of, run_engine, set_grad_enabled, skip
@@ -13,8 +14,9 @@ from adprotocol_torch.tensors import laid_out, like_tensor
 from adprotocol_torch.tracking import within_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from adprotocol.errors import UndecidableError
     from adprotocol_torch.call import Call
 
     Tensors = Sequence[torch.Tensor]
@@ -111,7 +113,12 @@ def gradients_of(  # noqa: PLR0913
             or functorch_is_active()
         ):
             gradients[i] = laid_out(gradient, leaf)
-    return separated(gradients, separate) if len(gradients) > 1 or separate else gradients
+    if len(gradients) > 1 or separate:
+        gradients = separated(gradients, separate)
+    if create_graph and call.is_second_step:
+        sources = [tensor for tensor in call.tensors if tensor.requires_grad]
+        return without_derivative(gradients, sources, refused_second_step)
+    return gradients
 
 
 def separated(tensors: list[torch.Tensor], given: Tensors) -> list[torch.Tensor]:
@@ -125,18 +132,22 @@ def separated(tensors: list[torch.Tensor], given: Tensors) -> list[torch.Tensor]
     return tensors
 
 
-def without_derivative(results: Tensors, sources: list[torch.Tensor]) -> list[torch.Tensor]:
+def without_derivative(
+    results: Tensors, sources: list[torch.Tensor], refusal: Callable[[], UndecidableError] = refused_second
+) -> list[torch.Tensor]:
     """Return results of which PyTorch has no derivative by their sources, which they refuse."""
-    return list(_Last.apply(sources, *results, *sources))  # type: ignore[no-untyped-call]
+    return list(_Last.apply(refusal, sources, *results, *sources))  # type: ignore[no-untyped-call]
 
 
 class _Last(torch.autograd.Function):
-    """Pass on results of a call that differentiated a compiled function, and refuse a derivative of them."""
+    """Pass on results of a call, and refuse a derivative of them."""
 
     @staticmethod
-    def forward(ctx: Any, sources: list[torch.Tensor], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, refusal: Any, sources: list[torch.Tensor], *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         """Return the results among the tensors, connected to their sources as PyTorch would connect them."""
-        ctx.count = len(tensors)
+        ctx.count, ctx.refusal = len(tensors), refusal
         ctx.set_materialize_grads(False)
         return tuple([result.detach() for result in tensors[: len(tensors) - len(sources)]])
 
@@ -144,5 +155,5 @@ class _Last(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
         """Refuse a derivative that is not zero, as it is after a sign or a comparison."""
         if any(cotangent is not None and bool((cotangent != 0).any()) for cotangent in cotangents):
-            raise refused_second()
-        return (None,) * (1 + ctx.count)
+            raise ctx.refusal()
+        return (None,) * (2 + ctx.count)

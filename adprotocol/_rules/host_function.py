@@ -11,7 +11,7 @@ from adprotocol._dispatch.table import BINDINGS, install, lookup
 from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
-from adprotocol._rules.check import is_complex
+from adprotocol._rules.check import is_complex, shape_of
 from adprotocol._rules.outline import Outline, outlined
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
@@ -121,7 +121,7 @@ class HostFunction(Wrapper):
         if binding.host_call is None:
             msg = f"the plugin {binding.framework!r} has no hook host_call, which {self.name} needs; upgrade the plugin"
             raise PluginError(msg)
-        rank = len(arrays[0].shape)
+        rank = len(shape_of(arrays[0]) or ())
 
         @functools.wraps(self.fun, assigned=(), updated=())
         def run(values: list[Any]) -> list[Any]:

@@ -73,7 +73,7 @@ adprotocol.prevent_gradient(model, 3)  # error: arg-type / reportArgumentType
 adprotocol.partition(model, strict="w")  # error: call-overload / reportArgumentType reportCallIssue
 
 # Products take the arguments of the function; a gradient for each comes back.
-adprotocol.vjp(double, "a")  # error: type-var / -
+adprotocol.vjp(double, "a")  # error: type-var / reportArgumentType reportCallIssue
 adprotocol.vjp(loss, model, 2.0)[1](1.0)[0].bias  # error: attr-defined / reportAttributeAccessIssue
 adprotocol.vjp(with_aux, model, 2.0, has_aux=True)[2].bias  # error: attr-defined / reportAttributeAccessIssue
 adprotocol.jvp(double, 2.0, 1.0)  # error: call-overload / reportArgumentType
