@@ -168,8 +168,8 @@ class HostCall:
         known, signature = self.host.known, self.arguments.signature(arrays)
         try:
             told = known.get(signature)
-        except TypeError:  # a static field without a hash
-            told = None
+        except TypeError:  # a static field without a hash, a size that a compiler does not know
+            told = signature = None
         if told is None:
             results, outline = self._call(self.host.like, list(map(blank_array, arrays)))  # type: ignore[arg-type]
             told = outline, [blank_array(one if hasattr(one, "dtype") else np.asarray(one)) for one in results]

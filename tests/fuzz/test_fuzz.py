@@ -49,8 +49,8 @@ def test_the_oracle_notices_a_plugin_that_always_answers_the_same(name, answer, 
     results = drawn(name, count)
     wrong = [result for result in results if result.outcome == outcome.WRONG]
     assert len(wrong) >= count // 12
-    # Each asks a question to which the answer is the other.
-    assert all((not answer) in result.asked for result in wrong)
+    # Each asks a question to which the answer is the other, `evaluated` of a module.
+    assert all((not answer) in result.asked or (answer and "evaluated(" in result.repro) for result in wrong)
 
 
 TRUE = Function("t", "a", (Operation("b", "square", ("a",), 0.0),), ("b",), 1.25)

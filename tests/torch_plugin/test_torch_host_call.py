@@ -241,3 +241,13 @@ def test_on_a_device_without_values_the_shapes_are_enough():
     f = host_function(np.sin, like=lambda x: x)
     y = f(torch.empty(3, device="meta"))
     assert (y.device.type, y.shape, y.dtype) == ("meta", (3,), torch.float32)
+
+
+def test_a_size_that_the_compiler_does_not_know():
+    sine = custom_derivative(host_function(np.sin, like=np.zeros_like))
+    sine.defvjp(lambda cotangent, _, x: (cotangent * x.cos(),))
+    torch._dynamo.reset()
+    gradient = torch.compile(adprotocol.grad(lambda x: sine(x).sum()), backend="aot_eager", dynamic=True)
+    for size in (2, 3):
+        x = torch.ones(size)
+        torch.testing.assert_close(gradient(x), x.cos())
