@@ -17,7 +17,7 @@ import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partition_aux, read_divergences
+from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, jvp_by_vjp, partition_aux, read_divergences
 from adprotocol.hookspecs import hookimpl
 from adprotocol.messages import kind_of
 from adprotocol_jax import derivative, host, internals, primitives, tree
@@ -163,9 +163,14 @@ def vjp(
 def jvp(
     fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
 ) -> tuple[list[Any], Any, list[Any]]:
-    """Let ``jax.jvp`` differentiate."""
-    split = _Split(fun)
-    outputs, moved, inside = jax.jvp(split, (leaves,), (list(map(_as_like, tangents, leaves)),), has_aux=True)
+    """Let ``jax.jvp`` differentiate; a ``jax.custom_vjp`` in eager code has no forward mode, and is transposed."""
+    split, moving = _Split(fun), list(map(_as_like, tangents, leaves))
+    try:
+        outputs, moved, inside = jax.jvp(split, (leaves,), (moving,), has_aux=True)
+    except TypeError as error:
+        if "custom_vjp" not in str(error):
+            raise
+        return jvp_by_vjp(vjp, fun, leaves, moving, jnp.zeros_like)
     return outputs, combine_aux(split.rest[-1], inside), moved
 
 

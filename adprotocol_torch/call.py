@@ -28,19 +28,8 @@ class Call:
     """One call of the hook `vjp` by the engine."""
 
     __slots__ = (
-        *(
-            "again",
-            "calls",
-            "has_history",
-            "held",
-            "inputs",
-            "is_compiled",
-            "is_differentiable",
-            "is_second_step",
-            "once",
-            "opened",
-        ),
-        *("own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo", "was_enabled"),
+        *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "is_second_step"),
+        *("once", "opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo", "was_enabled"),
     )
 
     def __init__(self, tensors: list[torch.Tensor], *, is_differentiable: bool) -> None:

@@ -11,7 +11,7 @@ from adprotocol._gradients.call import call_of, check_argnums, check_callable
 from adprotocol._gradients.products import functions_of, run_forward, run_reverse
 from adprotocol._rules.check import is_complex, shape_of
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError, OutputError
+from adprotocol.errors import ArgumentError, OutputError, RuleError
 from adprotocol.messages import shown
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
             ``"forward"`` pushes a basis of the leaves forward. Both have the same result.
             By default reverse mode serves, for how many outputs there are shows only when
             `fun` has run; but if a single number moves, forward mode does first, and
-            reverse mode if that fails (an operation has none).
+            reverse mode where a rule refuses that (``reverse_only=True``).
         chunk_size: how many rows of a basis are computed at once, all by default. With
             fewer a large Jacobian takes less memory.
         backend: the framework for NumPy arrays and Python numbers.
@@ -106,8 +106,8 @@ def _in_either(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool)
     if call.binding.jvp is not None and len(call.leaves) == 1 and _size(leaf) == 1 and not is_complex(leaf):
         try:
             return _forward(call, chunk_size, has_aux=has_aux)
-        except Exception:  # noqa: BLE001  (an operation without forward mode, or what fails again)
-            return _reverse(call, chunk_size, has_aux=has_aux)
+        except RuleError:  # of a function that is declared with reverse_only=True
+            pass
     return _reverse(call, chunk_size, has_aux=has_aux)
 
 

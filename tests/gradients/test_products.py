@@ -414,6 +414,20 @@ def test_by_default_a_jacobian_needs_no_forward_mode(ad, size):
 
 
 @on_every_backend
+def test_an_error_of_the_function_is_raised_by_its_first_run(ad):
+    runs = []
+
+    def failing(x):
+        runs.append(x)
+        msg = "the user's"
+        raise ValueError(msg)
+
+    with pytest.raises(ValueError, match="the user's"):
+        jacobian(failing)(ad.make([4.0]))
+    assert len(runs) == 1
+
+
+@on_every_backend
 @pytest.mark.parametrize("outer", ["reverse", "forward"])
 @pytest.mark.parametrize("inner", ["reverse", "forward"])
 def test_a_hessian_over_structures_in_any_mixture_of_modes(ad, outer, inner):

@@ -342,6 +342,15 @@ def test_inside_of_custom_rules():
         assert jax.grad(jax.grad(function))(X) == adprotocol.grad(adprotocol.grad(function))(X) == 12.0
 
 
+def test_a_custom_vjp_is_pushed_forward_by_its_transpose():
+    cube = jax.custom_vjp(lambda x: x**3)
+    cube.defvjp(lambda x: (x**3, x), lambda x, cotangent: (3.0 * cotangent * x**2,))
+    assert adprotocol.jvp(cube, (X,), (2.0,)) == (8.0, 24.0)
+    with pytest.raises(TypeError, match="custom_vjp"):  # JAX raises when it compiles
+        jax.jit(lambda x: adprotocol.jvp(cube, (x,), (x,)))(X)
+    assert adprotocol.jacobian(cube)(X) == adprotocol.jacobian(cube, mode="forward")(X) == 12.0
+
+
 def test_static_arguments_of_jit():
     def power(m, x, *, exponent):
         assert isinstance(exponent, int)
