@@ -203,13 +203,8 @@ def check_callable(name: str, fun: Any) -> None:
 
 def check_argnums(argnums: Any) -> tuple[int, ...]:
     """Return positions of arguments as a tuple."""
-    positions = (argnums,) if isinstance(argnums, int) else argnums
-    if (
-        isinstance(argnums, bool)
-        or not isinstance(positions, (tuple, list, range))
-        or not positions
-        or not all(isinstance(i, int) and not isinstance(i, bool) for i in positions)
-    ):
+    positions = argnums if isinstance(argnums, (tuple, list, range)) else (argnums,)
+    if not positions or not all(isinstance(i, int) and not isinstance(i, bool) for i in positions):
         msg = f"argnums={shown(argnums)} is not an argument position; give an int or a tuple of ints"
         raise ArgumentError(msg)
     return tuple(positions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY
 from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import BINDINGS, lookup
@@ -14,25 +16,33 @@ from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import tree_leaves, tree_map
 from adprotocol._trees.treespec import build
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError, MixedFrameworksError, OutputError
+from adprotocol.errors import ADProtocolError, ArgumentError, MixedFrameworksError, OutputError
 from adprotocol.messages import kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from adprotocol._dispatch.binding import Binding
+    from adprotocol._gradients.call import ArrayCall, Call
     from adprotocol._trees.treespec import Treespec
 
 
-def split(result: Any, *, has_aux: bool) -> tuple[Any, Any]:
-    """Split the result of the differentiated function into value and auxiliary output."""
-    aux = None
+def split(call: ArrayCall | Call, tracked: list[Any], *, has_aux: bool) -> tuple[Any, Any]:
+    """Run the differentiated function of a call; return its value and auxiliary output."""
+    try:
+        result, aux = call.run(tracked), None
+    except (TypeError, RuntimeError) as error:
+        if not isinstance(error, ADProtocolError) and all(lookup(type(leaf)).framework is None for leaf in call.leaves):
+            note = (
+                f"{call.binding.framework} differentiates these NumPy arrays and numbers; if the function computes "
+                "with another framework, give it arrays of that, or name it by backend="
+            )
+            with contextlib.suppress(AttributeError):  # a frozen error takes no note
+                error.add_note(note)
+        raise
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
-            msg = (
-                f"has_aux=True, but the function returned {kind_of(result)}; it must return a pair of the value to "
-                "differentiate and anything else"
-            )
+            msg = f"has_aux=True, but the function returned {kind_of(result)}; return a pair of the value and the rest"
             raise OutputError(msg)
         result, aux = result
     return result, aux
@@ -50,9 +60,8 @@ def _check_framework(leaf: Any, binding: Binding) -> None:
     framework = lookup(type(leaf)).framework
     if framework not in (None, binding.framework):
         msg = (
-            f"the differentiated function returned a value of {framework}, but its arguments belong to "
-            f"{binding.framework}, so the derivative is lost; compute with one framework, or name it: "
-            f"backend={framework!r}"
+            f"the differentiated function returned a value of {framework}, but its arguments are of {binding.framework}"
+            f", so the derivative is lost; compute with one framework, or name it: backend={framework!r}"
         )
         raise MixedFrameworksError(msg)
 

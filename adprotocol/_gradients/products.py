@@ -150,10 +150,7 @@ def _moving_call(
 ) -> tuple[ArrayCall | Call, list[Any]]:
     """Return the call whose leaves are those that move, and their tangents."""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        msg = (
-            f"jvp was given {kind_of(primals)} as primals and {kind_of(tangents)} as tangents; give a tuple of "
-            "arguments, and a tuple with a tangent for each"
-        )
+        msg = f"jvp was given {kind_of(primals)} as primals and {kind_of(tangents)} as tangents; give a tuple of each"
         raise ArgumentError(msg)
     if len(primals) != len(tangents):
         msg = f"jvp was given {len(primals)} primals and {len(tangents)} tangents; give one for each, None for zeros"
@@ -212,7 +209,7 @@ def _function(call: ArrayCall | Call, *, has_aux: bool) -> tuple[Function, list[
     kept: list[output.Value] = []
 
     def function(tracked: list[Any]) -> tuple[list[Any], Any]:
-        result, aux = output.split(call.run(tracked), has_aux=has_aux)
+        result, aux = output.split(call, tracked, has_aux=has_aux)
         value = output.Value(result, call.binding)
         kept.append(value)
         return value.outputs, value.beside(aux)

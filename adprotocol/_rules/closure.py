@@ -24,9 +24,8 @@ def may_hold(function: Any) -> bool:
 
 def closed_over(function: Any) -> list[Any]:
     """Return the arrays of frameworks in the closure and the defaults of a function, and of functions there."""
-    if not may_hold(function):
-        return []
-    return [item for item in search(function) if lookup(type(item)).kind in (ARRAY, VIEWED)]
+    items = search(function) if may_hold(function) else ()
+    return [item for item in items if lookup(type(item)).kind in (ARRAY, VIEWED)]
 
 
 def hold_tracked(functions: Iterable[Any]) -> bool:

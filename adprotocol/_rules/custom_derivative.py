@@ -225,10 +225,8 @@ class CustomDerivative(Wrapper):
         """Raise `RuleError` where an argument that is not a structure holds a value that is differentiated."""
         for leaf in leaves:
             kind = lookup(type(leaf)).kind
-            if kind is FUNCTION:
-                if hold_tracked((leaf,)):
-                    raise hidden_error(self.name)
-                continue
+            if kind is FUNCTION and hold_tracked((leaf,)):
+                raise hidden_error(self.name)
             hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and holds_objects(leaf))
             # An object of unknown class that holds arrays is refused by this question.
             if hides and ask((leaf,)) is not False:

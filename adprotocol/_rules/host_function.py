@@ -116,6 +116,13 @@ class HostFunction(Wrapper):
             raise RuleError(msg)
         return call.outline.filled(results)
 
+    def defvjp(self, *_: Any) -> None:
+        """Refuse a rule, which `custom_derivative` takes."""
+        msg = f"{self.name} is a host function, which takes no rule; put @custom_derivative above @host_function"
+        raise RuleError(msg)
+
+    defjvp = defvjp
+
     def run_by(self, binding: Binding, call: Any, arrays: Sequence[Any], like: Any, message: str) -> list[Any]:
         """Let the plugin of a framework run this function, by `call`, a function of NumPy arrays."""
         if binding.host_call is None:

@@ -30,8 +30,7 @@ def signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 def by_position(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a function that may be given by position, but those of ``*args``."""
-    kinds = "POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"
-    return [parameter for parameter in _parameters(function).values() if parameter.kind.name in kinds]
+    return [known for known in _parameters(function).values() if known.kind.name.startswith("POSITIONAL_")]
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

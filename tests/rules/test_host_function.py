@@ -94,6 +94,12 @@ def test_misuse_is_told_at_once(misuse):
         misuse()
 
 
+@pytest.mark.parametrize("method", ["defvjp", "defjvp"])
+def test_a_host_function_takes_no_rule_itself(method):
+    with pytest.raises(RuleError, match="put @custom_derivative above @host_function"):
+        getattr(host_function(np.sin), method)(lambda cotangent, returned, x: cotangent * np.cos(x))
+
+
 def test_like_sees_arrays_without_memory():
     import jax.numpy as jnp
 
