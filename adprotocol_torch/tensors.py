@@ -108,7 +108,7 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
 class ArrayFunctions:
     """The functions for `adprotocol.where` and `adprotocol.jacobian`."""
 
-    moveaxis: Any = staticmethod(torch.moveaxis)
+    moveaxis: Any = staticmethod(torch.movedim)  # which can be batched
     gradient_is_ascent = True
 
     @staticmethod

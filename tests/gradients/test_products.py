@@ -441,6 +441,9 @@ def test_a_hessian_over_structures_in_any_mixture_of_modes(ad, outer, inner):
         assert close(whole["x"]["s"], [3.0, 12.0])
         assert close(whole["s"]["x"], [3.0, 12.0])
         assert close(whole["s"]["s"], 0.0)
+        if ad.vmap is not None:
+            rows = ad.vmap(lambda s: jacobian(first, mode=outer)({**p, "s": s})["s"]["x"])(p["x"])  # noqa: B023
+            assert close(rows, [[3.0, 12.0], [3.0, 12.0]])
 
 
 @on_every_backend

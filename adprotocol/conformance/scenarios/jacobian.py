@@ -154,9 +154,10 @@ def of_complex_numbers(h: Checked) -> None:
 
 @scenario(rule="J6", transform=("grad", "jit", "vmap", "jvp", "checkpoint"), varies=True, source=_CHUNKS)
 def inside(h: Checked, transforms: str) -> None:
-    """A Jacobian is computed inside of a transformation.
+    """A Jacobian is computed inside of a transformation, in reverse mode and in the one that suits one number.
 
     Expect of the derivative 3 x ** 2 of x ** 3 at 2.5 what the transformation makes of it.
     """
     h.absent_if(transforms in ("grad", "jvp") and not h.has(HIGHER_ORDER), "the system has no second derivative")
-    compare(h, transforms, jacobian(h, lambda x: x * x * x, "reverse"), lambda x: [3.0 * x * x, 6.0 * x, 6.0])
+    for mode in ("reverse", None):
+        compare(h, transforms, jacobian(h, lambda x: x * x * x, mode), lambda x: [3.0 * x * x, 6.0 * x, 6.0])
