@@ -229,11 +229,14 @@ def array_functions() -> Any:
     ``take(array, indices, axis)``, with an axis that counts from behind. A number is 0.5 beside an array
     of any floating-point dtype, which the result keeps; a mask is inverted by ``~``, or compared
     with False where its class has none, and a position divided by ``%`` and ``//``, and reshaped to ``(1,)``.
+    Where ``array.shape`` is no tuple of ints, ``shape(array)`` is one, with scalars of the program for sizes that a
+    program does not know.
     For `adprotocol.steepest_ascent` it has ``conj(array)``, or ``gradient_is_ascent``, True, if the gradient of a
     complex array is the direction of steepest ascent, and not its conjugate.
-    For `adprotocol.jacobian` it has ``stack(arrays)``, ``moveaxis(array, source, destination)`` and
-    ``basis(array, count, start)``: `count` arrays of the shape and dtype of `array`, along a new leading axis, of which
-    number ``start + i`` has 1 at element ``i`` and 0 elsewhere, and the others have 0 alone (`start` may be negative).
+    For `adprotocol.jacobian` it has ``stack(arrays)``, ``moveaxis(array, source, destination)``,
+    ``reshape(array, shape)`` and ``basis(array, count, start)``: `count` arrays of the shape and dtype of `array`,
+    along a new leading axis, of which number ``start + i`` has 1 at element ``i`` and 0 elsewhere, and the others
+    have 0 alone (`start` may be negative).
     Without the hook `jvp`, `adprotocol.jvp` asks for ``zeros_like(array)``.
     """
 

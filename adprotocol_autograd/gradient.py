@@ -200,6 +200,7 @@ class ArrayFunctions:
     conj: Any = staticmethod(anp.conj)
     stack: Any = staticmethod(anp.stack)
     moveaxis: Any = staticmethod(anp.moveaxis)
+    reshape: Any = staticmethod(anp.reshape)
 
     @staticmethod
     def basis(array: Any, count: int, start: int) -> Any:

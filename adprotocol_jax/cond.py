@@ -190,6 +190,7 @@ class ArrayFunctions:
     conj: Any = staticmethod(jnp.conj)
     stack: Any = staticmethod(jnp.stack)
     moveaxis: Any = staticmethod(jnp.moveaxis)
+    reshape: Any = staticmethod(jnp.reshape)
 
     @staticmethod
     def argmax(mask: Any) -> Any:

@@ -109,6 +109,7 @@ class ArrayFunctions:
     """The functions for `adprotocol.where` and `adprotocol.jacobian`."""
 
     moveaxis: Any = staticmethod(torch.movedim)  # which can be batched
+    reshape: Any = staticmethod(torch.reshape)
     gradient_is_ascent = True
 
     @staticmethod

@@ -132,6 +132,16 @@ class Binding:
     def __repr__(self) -> str:
         return f"<Binding {self.name}>"
 
+    def functions(self, caller: str, *names: str) -> Any:
+        """Return what the hook `array_functions` does; raise unless it has the functions that a caller needs."""
+        functions = None if self.array_functions is None else self.array_functions()
+        if all(hasattr(functions, name) for name in names):
+            return functions
+        needed = f"{caller} needs the hook array_functions of the plugin for {self.framework}"
+        raise PluginError(
+            f"{needed}, with {' and '.join(names)}; upgrade the plugin, or use the framework's own functions"
+        )
+
 
 # What a binding has in the slots that are not given; the first three are given always.
 _DEFAULTS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Dtypes and shapes of any framework, known by what they call themselves: no framework is imported."""
+"""Dtypes of any framework, known by what they call themselves: no framework is imported."""
 
 from __future__ import annotations
 
@@ -62,13 +62,3 @@ def holds(dtype: Any, number: complex) -> bool:
         return kind != ""
     kinds = ("int", "float", "complex")
     return kind in (kinds if isinstance(number, int) else kinds[1:] if isinstance(number, float) else kinds[2:])
-
-
-def sizes(shape: Any) -> tuple[Any, ...] | None:
-    """Return a framework's shape as a tuple, or None if it is not known yet."""
-    if isinstance(shape, tuple):
-        return shape
-    try:
-        return tuple(shape)
-    except (TypeError, ValueError):
-        return None

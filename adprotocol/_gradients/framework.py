@@ -47,10 +47,7 @@ def find(sole: Binding, backend: str | None) -> Binding:
         name = default()
     binding = plugin_binding(name)
     if binding.vjp is None:
-        msg = (
-            f"the plugin {name!r} has no hook vjp, so it cannot differentiate; upgrade the plugin, or "
-            "differentiate with its framework's own functions"
-        )
+        msg = f"the plugin {name!r} has no hook vjp, so it cannot differentiate; upgrade the plugin"
         raise PluginError(msg)
     return binding
 
@@ -105,10 +102,8 @@ def named(name: Any) -> str:
         try:
             importlib.import_module(plugin.framework)
         except ImportError as error:
-            msg = (
-                f"backend={name!r} cannot be imported ({error}); install it: python -m pip install "
-                f"'{plugin.installation}'"
-            )
+            remedy = f"python -m pip install '{plugin.installation}'"
+            msg = f"backend={name!r} cannot be imported ({error}); install it: {remedy}"
             raise BackendError(msg) from error
         registry.load_plugins()
     if plugin.state != registry.ACTIVE:

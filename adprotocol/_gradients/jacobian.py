@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from adprotocol._dispatch.shape import is_known, shape_of
 from adprotocol._dispatch.table import lookup
 from adprotocol._dispatch.wrapper import leave_out, wrap
 from adprotocol._gradients import output
 from adprotocol._gradients.call import call_of, check_argnums, check_callable
-from adprotocol._gradients.products import functions_of, run_forward, run_reverse
-from adprotocol._rules.check import is_complex, shape_of
+from adprotocol._gradients.products import run_forward, run_reverse
+from adprotocol._rules.check import is_complex
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, OutputError, RuleError
 from adprotocol.messages import shown
@@ -103,7 +104,7 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
 def _in_either(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
     """Return the Jacobian in forward mode where a single real number moves: no value has fewer outputs than that."""
     leaf = call.leaves[0]
-    if call.binding.jvp is not None and len(call.leaves) == 1 and _size(leaf) == 1 and not is_complex(leaf):
+    if call.binding.jvp is not None and len(call.leaves) == 1 and is_known(_size(leaf), 1) and not is_complex(leaf):
         try:
             return _forward(call, chunk_size, has_aux=has_aux)
         except RuleError:  # of a function that is declared with reverse_only=True
@@ -114,7 +115,7 @@ def _in_either(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool)
 def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
     """Return for each output the Jacobian by each leaf: a row is the pull of an element of a basis."""
     value, aux, pull = run_reverse(call, has_aux=has_aux)
-    leaves, outputs, functions = call.leaves, value.outputs, functions_of(call.binding, "basis")
+    leaves, outputs, functions = call.leaves, value.outputs, call.binding.functions("jacobian", "basis", "reshape")
     if any(map(is_complex, outputs)):
         msg = (
             "the value of the function is complex, and a Jacobian in reverse mode consists of gradients of real "
@@ -128,17 +129,18 @@ def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
             return pull([cotangents[0] if j == i else None for j in range(len(outputs))])
 
         shape, size = shape_of(y) or (), _size(y)
-        if size == 0:
+        if is_known(size, 0):
             rows = [functions.basis(leaf, 0, 0) for leaf in leaves]
         else:
             rows = _each_row(call.binding, row, [functions.basis(y, size, 0)], size, chunk_size)
-        parts.append([part.reshape((*shape, *(shape_of(x) or ()))) for part, x in zip(rows, leaves, strict=True)])
+        pairs = zip(rows, leaves, strict=True)
+        parts.append([functions.reshape(part, (*shape, *(shape_of(x) or ()))) for part, x in pairs])
     return value, aux, parts
 
 
 def _forward(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
     """Return for each output the Jacobian by each leaf: a column is the push of an element of a basis of all leaves."""
-    leaves, functions = call.leaves, functions_of(call.binding, "basis", "moveaxis")
+    leaves, functions = call.leaves, call.binding.functions("jacobian", "basis", "reshape", "moveaxis")
     if any(map(is_complex, leaves)):
         msg = (
             "a leaf that takes a gradient is complex, and a Jacobian in forward mode consists of derivatives by real "
@@ -163,8 +165,8 @@ def _forward(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
     sizes = list(map(_size, leaves))
     total = sum(sizes)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    if total == 0:
-        rows = [array.reshape((1, *(shape_of(array) or ()))) for array in column([None] * len(leaves))]
+    if is_known(total, 0):
+        rows = [functions.reshape(array, (1, *(shape_of(array) or ()))) for array in column([None] * len(leaves))]
     else:
         basis = [functions.basis(leaf, total, start) for leaf, start in zip(leaves, starts, strict=True)]
         rows = _each_row(call.binding, column, basis, total, chunk_size)
@@ -179,9 +181,9 @@ def _each_row(
     binding: Binding, fun: Callable[[list[Any]], list[Any]], arrays: list[Any], count: int, chunk_size: int | None
 ) -> list[Any]:
     """Return what a function makes of each row of some arrays, stacked."""
-    if binding.vmap is not None and count > 1:
+    if binding.vmap is not None and not is_known(count, 1):
         return binding.vmap(fun, arrays, chunk_size)
-    stack = functions_of(binding, "stack").stack
+    stack = binding.functions("jacobian", "stack").stack
     rows = [fun([array[i] for array in arrays]) for i in range(count)]
     return [stack(column) for column in zip(*rows, strict=True)]
 
@@ -189,7 +191,7 @@ def _each_row(
 def _last(functions: Any, moved: Any, shape: tuple[int, ...]) -> Any:
     """Return an array with its leading axis, of the elements of a leaf, as the last axes, in the shape of the leaf."""
     _, *rest = shape_of(moved)  # type: ignore[misc]
-    return functions.moveaxis(moved, 0, -1).reshape((*rest, *shape))
+    return functions.reshape(functions.moveaxis(moved, 0, -1), (*rest, *shape))
 
 
 def _size(array: Any) -> int:

@@ -11,13 +11,12 @@ from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._gradients import output
 from adprotocol._gradients.call import ArrayCall, Call, array_binding, call_of, check_callable, reverse
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError, PluginError
+from adprotocol.errors import ArgumentError
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.call import Function, Pull
 
 
@@ -191,7 +190,7 @@ def run_forward(call: ArrayCall | Call, tangents: list[Any], *, has_aux: bool) -
     binding = call.binding
     try:
         if binding.jvp is None:
-            zeros_like = functions_of(binding, "zeros_like").zeros_like
+            zeros_like = binding.functions("jvp", "zeros_like").zeros_like
             returned = jvp_by_vjp(binding.vjp, function, call.leaves, tangents, zeros_like)
         else:
             returned = binding.jvp(function, call.leaves, tangents)
@@ -225,16 +224,3 @@ def jvp_by_vjp(
     zeros = list(map(zeros_like, outputs))
     _, _, push = vjp(lambda cotangents: (pull(cotangents), None), zeros, False)  # noqa: FBT003
     return outputs, aux, push(tangents)
-
-
-def functions_of(binding: Binding, *names: str) -> Any:
-    """Return what the hook `array_functions` does, with the functions of these names."""
-    functions = None if binding.array_functions is None else binding.array_functions()
-    lacking = [name for name in names if not hasattr(functions, name)]
-    if lacking:
-        msg = (
-            f"the plugin {binding.framework!r} has no function {lacking[0]} in its hook array_functions, which forward "
-            "mode and Jacobians need; upgrade the plugin, or use the framework's own functions"
-        )
-        raise PluginError(msg)
-    return functions

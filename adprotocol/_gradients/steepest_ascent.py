@@ -6,7 +6,6 @@ from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients.tree_map import tree_map
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import PluginError
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -44,8 +43,5 @@ def _ascent(leaf: Any) -> Any:
     binding = lookup(type(leaf))
     if binding.framework is None:
         binding = BINDINGS.NUMPY
-    if binding.array_functions is None:
-        msg = f"steepest_ascent needs the hook array_functions of the plugin for {binding.framework}, which has none"
-        raise PluginError(msg)
-    functions = binding.array_functions()
-    return leaf if getattr(functions, "gradient_is_ascent", False) else functions.conj(leaf)
+    is_ascent = getattr(binding.functions("steepest_ascent", "where"), "gradient_is_ascent", False)
+    return leaf if is_ascent else binding.functions("steepest_ascent", "conj").conj(leaf)

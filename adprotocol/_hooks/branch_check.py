@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 
-from adprotocol._dispatch.dtype import sizes
+from adprotocol._dispatch.shape import sizes
 from adprotocol._hooks.branches import ArrayType, Branches
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._hooks.result import flatten_result
@@ -37,14 +37,12 @@ def checking(cond: Callable[..., Any]) -> Callable[..., Any]:
             return cond(pred, true_fun, false_fun, *operands)
         ran: dict[bool, Any] = {}
 
-        def recorded(fun: Callable[..., Any], *, taken: bool) -> Callable[..., Any]:
-            def branch(*args: Any) -> Any:
-                ran[taken] = result = fun(*args)
-                return result
+        def recorded(fun: Callable[..., Any], *args: Any, taken: bool) -> Any:
+            ran[taken] = result = fun(*args)
+            return result
 
-            return branch
-
-        result = cond(pred, recorded(true_fun, taken=True), recorded(false_fun, taken=False), *operands)
+        pair = [functools.partial(recorded, fun, taken=taken) for fun, taken in ((true_fun, True), (false_fun, False))]
+        result = cond(pred, *pair, *operands)
         # Where both ran, the framework has compared them.
         if len(ran) == 1:
             _compare(true_fun, false_fun, operands, ran)

@@ -7,7 +7,8 @@ array, are compared and put back here.
 
 from __future__ import annotations
 
-from adprotocol._dispatch.dtype import dtype_name, holds, sizes
+from adprotocol._dispatch.dtype import dtype_name, holds
+from adprotocol._dispatch.shape import may_be_equal, sizes
 from adprotocol._hooks.result import common_structure, flatten_result, same, show_result, unflatten_result
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BranchMismatchError
@@ -133,7 +134,7 @@ class Branches:
             return isinstance(other, NUMBERS) or _takes(other, one)
         if isinstance(other, NUMBERS):
             return _takes(one, other)
-        return bool(one.dtype == other.dtype) and _same_shape(one.shape, other.shape)
+        return bool(one.dtype == other.dtype) and may_be_equal(one.shape, other.shape)
 
     def compare(self) -> list[tuple[Any, Any]]:
         """Return for each array the type, or number, that each branch returned; raise if the branches do not match."""
@@ -175,9 +176,3 @@ def _matches(leaf: tuple[bool, Any], other: tuple[bool, Any]) -> bool:
 
 def _takes(kind: Any, number: complex) -> bool:
     return kind.shape in ((), None) and holds(kind.dtype, number)
-
-
-def _same_shape(shape: Any, other: Any) -> bool:
-    if shape is None or other is None:
-        return True
-    return len(shape) == len(other) and all(a is None or b is None or a == b for a, b in zip(shape, other, strict=True))

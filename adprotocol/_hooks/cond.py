@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
-from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype, sizes
+from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
+from adprotocol._dispatch.shape import sizes
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._hooks import branch_check

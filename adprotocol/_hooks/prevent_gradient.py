@@ -66,10 +66,7 @@ def prevent_gradient(value: T, /, message: str) -> T:
     After ``tf.raw_ops.PreventGradient`` (TensorFlow).
     """
     if not isinstance(message, str):
-        msg = (
-            f"prevent_gradient was given {kind_of(message)} as message; give the text that the error will show, "
-            "prevent_gradient(value, 'why it has no derivative')"
-        )
+        msg = f"prevent_gradient was given {kind_of(message)} as message; give the text that the error will show"
         raise ArgumentError(msg)
     return _guard(value, message)  # type: ignore[no-any-return]
 

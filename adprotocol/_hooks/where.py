@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, VIEWED
-from adprotocol._dispatch.dtype import dtype_name, is_inexact, sizes
+from adprotocol._dispatch.dtype import dtype_name, is_inexact
+from adprotocol._dispatch.shape import is_known, shape_of, sizes
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._hooks import branch_check
@@ -15,7 +16,7 @@ from adprotocol._hooks.result import flatten_result, unflatten_result
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import NoValuesError, PluginError
+from adprotocol.errors import NoValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,11 +78,7 @@ def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any]
                 break
         else:  # at the price of NumPy's where by hand
             ran = _run(true_fun, false_fun, operands)
-            if (
-                ran
-                and (type(ran[0]) is cls or type(ran[0]) is float)
-                and (type(ran[1]) is cls or type(ran[1]) is float)
-            ):
+            if ran and type(ran[0]) in (cls, float) and type(ran[1]) in (cls, float):
                 chosen = sys.modules["numpy"].where(mask, *ran)
                 if not chosen.dtype.hasobject:
                     return chosen
@@ -167,10 +164,7 @@ def _functions(binding: Binding, values: tuple[Any, ...]) -> Any:
         if standard:
             return _Standard(standard[0].__array_namespace__())
         binding = BINDINGS.NUMPY
-    if binding.array_functions is None:
-        msg = f"where needs the hook array_functions of the plugin for {binding.framework}, which has none"
-        raise PluginError(msg)
-    return binding.array_functions()
+    return binding.functions("where", "where")
 
 
 class _Standard:
@@ -191,8 +185,8 @@ class _Standard:
 
 def _guarded(functions: Any, mask: Any, leaves: list[Any], structure: Treespec) -> Any:
     """Return the operands; where the mask is false, those of the first element where it is true, as constants."""
-    leaves, shape = leaves.copy(), mask.shape
-    if 0 not in shape:
+    leaves, shape = leaves.copy(), shape_of(mask) or ()
+    if not any(is_known(size, 0) for size in shape):
         indices, rest = [], functions.argmax(mask) if len(shape) > 0 else None
         for size in reversed(shape[1:]):
             indices.append((rest % size)[None])
@@ -211,8 +205,11 @@ def _guarded(functions: Any, mask: Any, leaves: list[Any], structure: Treespec) 
 def _at(functions: Any, array: Any, shape: Any, indices: list[Any]) -> Any:
     """Return an array at one element of a mask of some shape, whose axes remain with one element each."""
     for axis, (size, index) in enumerate(zip(reversed(shape), indices, strict=True), 1):
-        if len(array.shape) >= axis and size != 1 and array.shape[-axis] == size:
-            array = functions.take(array, index, -axis)
+        own = (1, *(shape_of(array) or ()))[-axis:][0]
+        if is_known(size) and is_known(own):
+            array = functions.take(array, index, -axis) if own == size != 1 else array
+        elif not is_known(size, 1):  # the size of the array may be 1
+            array = functions.take(array, index % own, -axis)
     return array
 
 
@@ -221,10 +218,11 @@ def _harmless(leaf: Any, shape: Any) -> Any:
 
     It is symmetric and positive definite, and its singular values differ, as derivatives of a decomposition need it.
     """
-    is_matrix = len(leaf.shape) > 1 and all(size == 1 for size in shape[-2:])
+    own = shape_of(leaf) or ()
+    is_matrix = len(own) > 1 and all(map(is_known, own[-2:])) and all(is_known(size, 1) for size in shape[-2:])
     if not is_matrix or dtype_name(leaf.dtype) not in _OF_MATRICES:
         return _HARMLESS
-    numpy, (rows, columns) = sys.modules["numpy"], leaf.shape[-2:]
+    numpy, (rows, columns) = sys.modules["numpy"], own[-2:]
     matrix = 0.25 + numpy.eye(rows, columns) * numpy.linspace(0.5 / columns, 0.5, columns)
     return matrix.astype(dtype_name(leaf.dtype))
 

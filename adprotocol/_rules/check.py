@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import FUNCTION
-from adprotocol._dispatch.dtype import kind_of_dtype, sizes
+from adprotocol._dispatch.dtype import kind_of_dtype
+from adprotocol._dispatch.shape import may_be_equal, shape_of
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import binding_for
@@ -86,7 +87,7 @@ class Collector:
         if entry is None:
             return None
         shape, due = shape_of(entry), shape_of(like)
-        if shape != due:
+        if (shape is None and due is not None) or not may_be_equal(shape, due):
             actual = kind_of(entry) if shape is None else f"an array of shape {tuple(shape)}"
             msg = (
                 f"{self.words[0]} {self.did} {actual} as {self.words[1]} {where}, which is an array of shape "
@@ -102,14 +103,6 @@ class Collector:
 
 def _listed(names: Any) -> str:
     return ", ".join(map(repr, names)) or "nothing"
-
-
-def shape_of(value: Any) -> tuple[Any, ...] | None:
-    """Return the shape of an array, or of a number, which may be boxed; None for what is neither."""
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return sizes(shape)
-    return () if isinstance(value, (int, float, complex)) or lookup(type(value)).framework is not None else None
 
 
 def is_complex(value: Any) -> bool:

@@ -7,11 +7,12 @@ import itertools
 
 from adprotocol._dispatch.binding import NUMPY, PLAIN, wrong_result
 from adprotocol._dispatch.dtype import dtype_name, is_inexact
+from adprotocol._dispatch.shape import shape_of
 from adprotocol._dispatch.table import BINDINGS, install, lookup
 from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
-from adprotocol._rules.check import is_complex, shape_of
+from adprotocol._rules.check import is_complex
 from adprotocol._rules.outline import Outline, outlined
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework

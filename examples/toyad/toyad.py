@@ -273,7 +273,7 @@ class Value:
         return invert(self)
 
     def reshape(self, shape):
-        return reshaped(self, shape)
+        return reshape(self, shape)
 
     def __getitem__(self, key):
         parts = key if isinstance(key, tuple) else (key,)
@@ -523,7 +523,7 @@ class Elementwise(Primitive):
         ndim = max(len(a.shape) for a in args)
         ones = [(1,) * (ndim - len(a.shape)) for a in args]
         aligned = [
-            reshaped(b, (trace.size, *axes, *a.shape)) if a.trace is trace else b
+            reshape(b, (trace.size, *axes, *a.shape)) if a.trace is trace else b
             for a, b, axes in zip(args, below, ones)
         ]
         return Batched(trace, self(*aligned))
@@ -636,9 +636,9 @@ remainder, floor_divide = Elementwise(np.remainder), Elementwise(np.floor_divide
 bitwise_and, bitwise_or, invert = Elementwise(np.bitwise_and), Elementwise(np.bitwise_or), Elementwise(np.invert)
 differentiated, guarded = Query(), Guard()
 
-reshape = Linear(
+in_shape = Linear(
     lambda x, shape: x.reshape(shape),
-    lambda t, old, shape: reshape(t, shape=old),
+    lambda t, old, shape: in_shape(t, shape=old),
     lambda size, shape: {"shape": (size, *shape)},
 )
 expand = Linear(
@@ -648,7 +648,7 @@ expand = Linear(
 )
 reduce_sum = Linear(
     lambda x, axes: x.sum(axis=axes),
-    lambda t, old, axes: expand(reshape(t, shape=[1 if i in axes else n for i, n in enumerate(old)]), shape=old),
+    lambda t, old, axes: expand(in_shape(t, shape=[1 if i in axes else n for i, n in enumerate(old)]), shape=old),
     lambda size, axes: {"axes": tuple(axis + 1 for axis in axes)},
 )
 index = Linear(
@@ -686,16 +686,16 @@ place = Linear(
 )
 
 
-def reshaped(value, shape):
+def reshape(value, shape):
     """Reshape, if there is need to."""
-    return value if value.shape == shape else reshape(value, shape=shape)
+    return value if value.shape == shape else in_shape(value, shape=shape)
 
 
 def broadcast(value, shape):
     """Repeat a value along new axes and axes of length one."""
     if value.shape == shape:
         return value
-    return expand(reshaped(value, (1,) * (len(shape) - len(value.shape)) + value.shape), shape=shape)
+    return expand(reshape(value, (1,) * (len(shape) - len(value.shape)) + value.shape), shape=shape)
 
 
 def unbroadcast(value, shape):
@@ -704,7 +704,7 @@ def unbroadcast(value, shape):
         return value
     lead = len(value.shape) - len(shape)
     repeated = [i for i, n in enumerate(shape, lead) if n == 1]
-    return reshaped(reduce_sum(value, axes=(*range(lead), *repeated)), shape)
+    return reshape(reduce_sum(value, axes=(*range(lead), *repeated)), shape)
 
 
 def cast(x, dtype):
@@ -731,7 +731,7 @@ def argmax(mask):
     """Return the position of the first element that is True in the flattened mask, else zero."""
     mask = lift(mask)
     size = int(np.prod(mask.shape))
-    seen = reshaped(mask, (1, size)) & np.tri(size, dtype=bool)
+    seen = reshape(mask, (1, size)) & np.tri(size, dtype=bool)
     return sum(where(sum(where(seen, 1, 0), axis=1) == 0, 1, 0)) % size
 
 
@@ -741,8 +741,8 @@ def take(array, indices, axis):
     axis %= len(array.shape)
     behind = (1,) * (len(array.shape) - axis - 1)
     places = np.arange(array.shape[axis]).reshape(-1, *behind)
-    chosen = reshaped(indices, (*indices.shape, 1, *behind)) == places
-    return sum(where(chosen, reshaped(array, (*array.shape[:axis], 1, *array.shape[axis:])), 0), axis=axis + 1)
+    chosen = reshape(indices, (*indices.shape, 1, *behind)) == places
+    return sum(where(chosen, reshape(array, (*array.shape[:axis], 1, *array.shape[axis:])), 0), axis=axis + 1)
 
 
 def moveaxis(x, source, destination):

@@ -206,7 +206,8 @@ def rules_are_transposed_unseen():
 
 def functions(**replaced):
     """Return toyad's array functions with others."""
-    usual = {name: getattr(toyad, name) for name in ("where", "argmax", "take", "basis", "moveaxis", "stack")}
+    names = ("where", "argmax", "take", "basis", "moveaxis", "stack", "reshape")
+    usual = {name: getattr(toyad, name) for name in names}
     return {"array_functions": lambda: types.SimpleNamespace(**{**usual, **replaced})}
 
 

@@ -14,7 +14,7 @@ from mlx import nn
 
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
-from adprotocol_mlx import answer, branch, gradient, modules, prevention, rules, trace
+from adprotocol_mlx import answer, arrays, branch, gradient, modules, prevention, rules, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,6 +61,12 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
+def array_functions() -> type[arrays.ArrayFunctions]:
+    """Return the functions of MLX in the words of the array API standard."""
+    return arrays.ArrayFunctions
+
+
+@hookimpl
 def trainable(value: Any) -> bool | None:
     """Answer by the dtype; flags are those of modules."""
     return True if answer.is_inexact(value) else None
@@ -82,6 +88,12 @@ def jvp(
 ) -> tuple[list[Any], Any, list[Any]]:
     """Let ``mx.jvp`` differentiate."""
     return gradient.jvp(fun, leaves, tangents)
+
+
+@hookimpl
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
+    """Let ``mx.vmap`` compute the rows of a chunk at once."""
+    return gradient.vmap(fun, arrays, chunk_size)
 
 
 @hookimpl

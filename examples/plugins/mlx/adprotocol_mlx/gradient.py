@@ -1,4 +1,4 @@
-"""The hooks `vjp` and `jvp` by those of MLX.
+"""The hooks `vjp`, `jvp` and `vmap` by those of MLX.
 
 ``mx.value_and_grad`` would stop the derivatives of auxiliary output, those of an
 outer level too.
@@ -80,6 +80,15 @@ def jvp(
             raise
         return jvp_by_vjp(vjp, fun, leaves, given, mx.zeros_like)
     return list(outputs), kept[0], list(moved)
+
+
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
+    """Return what a function makes of each row, stacked."""
+    count = arrays[0].shape[0]
+    size = chunk_size or count
+    batched = mx.vmap(lambda *rows: [_array(y) for y in fun(list(rows))])
+    chunks = [batched(*[array[i : i + size] for array in arrays]) for i in range(0, count, size)]
+    return [mx.concatenate(list(column)) for column in zip(*chunks, strict=True)]
 
 
 def _array(value: Any) -> mx.array:

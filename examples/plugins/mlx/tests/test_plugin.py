@@ -483,3 +483,17 @@ def test_searches_in_threads() -> None:
     for thread in threads:
         thread.join()
     assert found == [6.0] * 160
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_rows_of_a_jacobian_in_chunks(mode):
+    x = mx.array([1.0, 2.0, 3.0])
+    for size in (None, 1, 2):
+        found = adprotocol.jacobian(lambda x: x * x[0], mode=mode, chunk_size=size)(x)
+        assert found.tolist() == [[2.0, 0.0, 0.0], [2.0, 1.0, 0.0], [3.0, 0.0, 1.0]]
+
+
+def test_the_element_not_chosen_has_no_derivative():
+    x = mx.array([1.0, 4.0])
+    slopes = mx.grad(lambda x: adprotocol.where(x > 0.0, lambda x: 7.0 * x, lambda x: (-x) ** -0.5, x).sum())(x)
+    assert slopes.tolist() == [7.0, 7.0]

@@ -15,13 +15,15 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import pushforward
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import vectorize_graph
 
 from adprotocol import NonDifferentiable
 from adprotocol.extend import check_output, map_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_pytensor import interception, rewriting
+from adprotocol_pytensor.arrays import ArrayFunctions
 from adprotocol_pytensor.branching import choose
-from adprotocol_pytensor.ops import Answer, Prevent, as_answer, dtype_of, is_continuous, stop, within_gradient_op
+from adprotocol_pytensor.ops import Answer, Prevent, apart, as_answer, dtype_of, is_continuous, stop, within_gradient_op
 from adprotocol_pytensor.resolution import differentiated, substitute
 
 if TYPE_CHECKING:
@@ -79,6 +81,12 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
+def array_functions() -> type[ArrayFunctions]:
+    """Return the functions of PyTensor in the words of the array API standard."""
+    return ArrayFunctions
+
+
+@hookimpl
 def trainable(value: Any) -> bool | None:
     """Floats take gradients, a shared variable whose tag says ``trainable = False`` only if it is selected."""
     if not is_continuous(value):
@@ -111,10 +119,12 @@ def vjp(
     def pull(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
             return gradients
-        pairs = [(y, pt.as_tensor(ct)) for y, ct in zip(built.ends, cotangents, strict=True) if ct is not None]
+        # Apart, as one variable may be several outputs, or what another output is computed from.
+        pairs = [(apart(y), ct) for y, ct in zip(built.ends, cotangents, strict=True) if ct is not None]
         if not pairs:
             return [pt.zeros_like(leaf) for leaf in built.given]
-        return substitute(gradients_of(None, {y: _of_dtype(ct, y) for y, ct in pairs}), built.places)
+        known = {y: _like(ct, y) for y, ct in pairs}
+        return substitute(gradients_of(None, known), built.places)
 
     return outputs, aux, pull
 
@@ -126,9 +136,21 @@ def jvp(
     """Push tangents through the graph of the function, and put the leaves in the place of its inputs."""
     built = _Built(fun, leaves, once=False)
     pairs = zip(tangents, built.inputs, strict=True)
-    given = [pt.zeros_like(x) if t is None else _of_dtype(pt.as_tensor(t), x) for t, x in pairs]
+    given = [pt.zeros_like(x) if t is None else _like(t, x) for t, x in pairs]
     moved = pushforward(built.ends, built.inputs, given, disconnected_outputs="ignore")
     return built.results([_of_dtype(tangent, y) for tangent, y in zip(moved, built.ends, strict=True)])
+
+
+@hookimpl
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:  # noqa: ARG001
+    """Vectorize the graph of a row: no memory is taken before it is compiled."""
+    rows = [array[0].type() for array in arrays]
+    results = list(map(pt.as_tensor, fun(list(rows))))
+    stacked = vectorize_graph(results, dict(zip(rows, arrays, strict=True)))
+    return [
+        new if new.type.ndim > old.type.ndim else pt.alloc(new, arrays[0].shape[0], *new.shape)
+        for old, new in zip(results, stacked, strict=True)
+    ]
 
 
 class _Built:
@@ -159,6 +181,11 @@ class _Built:
         following = iter(results[count + more :])
         aux = map_aux(lambda leaf: next(following) if isinstance(leaf, Variable) else leaf, self.aux)
         return results[:count], aux, results[count : count + more]
+
+
+def _like(given: Any, variable: Any) -> Any:
+    """Return a cotangent or tangent of the dtype of a variable; its shape is compared when the graph runs."""
+    return _of_dtype(pt.specify_shape(pt.as_tensor(given), variable.shape), variable)
 
 
 def _of_dtype(gradient: Any, leaf: Any) -> Any:

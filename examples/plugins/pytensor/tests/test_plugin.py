@@ -30,7 +30,7 @@ from pytensor.scan import until
 from pytensor.tensor.optimize import minimize
 
 import adprotocol
-from adprotocol.errors import BranchMismatchError, GradientPreventedError, UndecidableError
+from adprotocol.errors import ArgumentError, BranchMismatchError, GradientPreventedError, UndecidableError
 
 MODES = {
     "as it is": Mode(VMLinker(use_cloop=False, c_thunks=False), None),
@@ -460,3 +460,35 @@ def test_default_mode(x, v):
     for _ in range(2):
         assert pytensor.function([x, v], loop)(1.0, [1.0, 2.0]) == 50.0
         assert pytensor.function([x, v], grad(loop, x))(1.0, [1.0, 2.0]) == 18.0
+
+
+@pytest.mark.parametrize("known", [None, 3])
+def test_vectors_of_a_size_that_is_known_later(value, known):
+    """What the types tell is compared at once, and the rest when the graph runs."""
+    v, c = pt.tensor("v", shape=(known,)), pt.dvector("c")
+    given = {v: [1.0, 2.0, 3.0], c: [1.0, 10.0, 100.0]}
+    (pulled,) = adprotocol.vjp(lambda v: v**3, v)[1](c)
+    assert value(pulled, given) == [3.0, 120.0, 2700.0]
+    assert value(adprotocol.jvp(lambda v: v**3, (v,), (c,))[1], given) == [3.0, 120.0, 2700.0]
+    for mode in ("reverse", "forward"):
+        assert value(adprotocol.jacobian(lambda v: v * v[0], mode=mode)(v), given) == [[2, 0, 0], [2, 1, 0], [3, 0, 1]]
+    with pytest.raises(AssertionError, match=r"Got shape \(1,\)"):
+        value(pulled, {**given, c: [7.0]})
+    with pytest.raises(ArgumentError, match=r"an array of shape \(1, 3\)"):
+        adprotocol.vjp(lambda v: v**3, v)[1](np.ones((1, 3)))
+    if known is not None:
+        with pytest.raises(ArgumentError, match=r"an array of shape \(2,\)"):
+            adprotocol.vjp(lambda v: v**3, v)[1](np.ones(2))
+
+
+@pytest.mark.parametrize("known", [None, 3])
+def test_elementwise_choice_in_vectors_of_any_size(value, known):
+    v = pt.tensor("v", shape=(known,))
+    chosen = adprotocol.where(v > 1.5, lambda v: 1.0 / (v - 1.0), lambda v: 2.0 * v, v)
+    assert value(grad(chosen.sum(), v), {v: [1.0, 2.0, 3.0]}) == [2.0, -1.0, -0.25]
+
+
+def test_an_output_of_which_another_is_computed(value, v):
+    for outputs, want in ((lambda v: (v, v), [2.0, 2.0]), (lambda v: (y := v + v, y + v), [5.0, 5.0])):
+        (pulled,) = adprotocol.vjp(outputs, v)[1]((pt.ones_like(v), pt.ones_like(v)))
+        assert value(pulled, {v: [1.0, 2.0]}) == want

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from adprotocol.extend import ASK_PARAMETERS, gradient_prevented
 from adprotocol.hookspecs import TreeLibrary, hookimpl
-from adprotocol_tensorflow import branch, functions, gradient, module, recording, rules, staging, structure
+from adprotocol_tensorflow import arrays, branch, functions, gradient, module, recording, rules, staging, structure
 from adprotocol_tensorflow.composite import COMPOSITE
 
 if TYPE_CHECKING:
@@ -96,6 +96,12 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
+def array_functions() -> type[arrays.ArrayFunctions]:
+    """Return the functions of TensorFlow in the words of the array API standard."""
+    return arrays.ArrayFunctions
+
+
+@hookimpl
 def trainable(value: Any) -> bool | None:
     """Floats take gradients, a variable only if its flag says so; integers never do."""
     if not _is_inexact(value):
@@ -125,6 +131,12 @@ def jvp(
 ) -> tuple[list[Any], Any, list[Any]]:
     """Let a tangent flow with each leaf."""
     return gradient.jvp(fun, leaves, tangents)
+
+
+@hookimpl
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:  # noqa: ARG001
+    """Compute one row after another."""
+    return gradient.vmap(fun, arrays)
 
 
 @hookimpl

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from adprotocol.errors import UndecidableError
 from adprotocol.extend import check_output
+from adprotocol_tensorflow import recording
 from adprotocol_tensorflow.composite import COMPOSITE
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ def vjp(
     A variable is given to the function as it is, so that it can be assigned to; of an array, a copy that no other
     place has.
     """
+    _refuse_where_stopped()
     dtype = _dtype(leaves)
     followed = [leaf if isinstance(leaf, tf.Variable) else tf.identity(_tensor(leaf, dtype)) for leaf in leaves]
     with tf.GradientTape(persistent=not once, watch_accessed_variables=False) as tape:
@@ -50,6 +53,7 @@ def jvp(
     fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
 ) -> tuple[list[Any], Any, list[Any]]:
     """Return outputs, auxiliary output and the tangents of the outputs, by an accumulator."""
+    _refuse_where_stopped()
     dtype = _dtype(leaves)
     followed = [leaf if isinstance(leaf, tf.Variable) else tf.identity(_tensor(leaf, dtype)) for leaf in leaves]
     pairs = zip(followed, tangents, strict=True)
@@ -59,6 +63,28 @@ def jvp(
         outputs = [tf.convert_to_tensor(y) for y in outputs]
     zero = tf.UnconnectedGradients.ZERO
     return outputs, aux, [accumulator.jvp(y, unconnected_gradients=zero) for y in outputs]
+
+
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any]) -> list[Any]:
+    """Return what a function makes of each row, stacked; `tf.vectorized_map` knows no derivative of its own inside."""
+    count = arrays[0].shape[0]
+    if count is None:
+        msg = (
+            "TensorFlow traces this function for arrays of any size, and a Jacobian has one row for each element; "
+            "trace it for one shape, with no None in the shapes of its input_signature"
+        )
+        raise UndecidableError(msg)
+    rows = [fun([array[i] for array in arrays]) for i in range(count)]
+    return [tf.stack(column) for column in zip(*rows, strict=True)]
+
+
+def _refuse_where_stopped() -> None:
+    if recording.is_stopped():
+        msg = (
+            "TensorFlow has stopped all recording here, as it does where tf.recompute_grad runs its function first, so "
+            "that a gradient would be zero; differentiate outside of it"
+        )
+        raise UndecidableError(msg)
 
 
 def _dtype(leaves: list[Any]) -> Any:

@@ -939,3 +939,36 @@ with opened():
     tf.function(lambda: layer(variable))()
 """
     assert "import adprotocol_tensorflow first" in first_question(program).stderr
+
+
+VECTORS = [tf.TensorSpec([None], tf.float32)] * 2
+
+
+def test_vectors_of_a_size_that_is_not_traced():
+    """What the trace knows is compared at once, and the rest when the program runs."""
+    v, ct = tf.constant([1.0, 2.0, 3.0]), tf.constant([1.0, 10.0, 100.0])
+    choose = lambda v: adprotocol.where(v > 1.5, lambda v: 1.0 / (v - 1.0), lambda v: 2.0 * v, v)
+    slopes = tf.function(
+        lambda v, ct: adprotocol.grad(lambda v: tf.reduce_sum(choose(v)))(v), input_signature=VECTORS, autograph=False
+    )
+    assert slopes(v, ct).numpy().tolist() == [2.0, -1.0, -0.25]
+    assert slopes(v[:2], ct).numpy().tolist() == [2.0, -1.0]
+    pull = tf.function(
+        lambda v, ct: adprotocol.vjp(lambda v: v**3, v)[1](ct)[0], input_signature=VECTORS, autograph=False
+    )
+    assert pull(v, ct).numpy().tolist() == [3.0, 120.0, 2700.0]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        pull(v, ct[:2])
+    with pytest.raises(UndecidableError, match="one row for each element"):
+        tf.function(lambda v, ct: adprotocol.jacobian(lambda v: v * v)(v), input_signature=VECTORS, autograph=False)(
+            v, ct
+        )
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "compiled"])
+def test_a_derivative_is_no_zero_where_recording_has_stopped(wrap):
+    def slope(x):
+        return adprotocol.grad(lambda x: x * x)(x)
+
+    with pytest.raises(UndecidableError, match="stopped all recording"):
+        tf.recompute_grad(wrap(slope))(tf.constant(3.0))

@@ -13,6 +13,7 @@ from tinygrad import Tensor
 
 from adprotocol.hookspecs import hookimpl
 from adprotocol_tinygrad import graph, label, realisation, replay
+from adprotocol_tinygrad.arrays import ArrayFunctions
 from adprotocol_tinygrad.choice import cond
 from adprotocol_tinygrad.gradient import freeze, identity, trainable, vjp
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from adprotocol_tinygrad.harness import TinygradHarness
 
 __all__ = [
+    "array_functions",
     "array_types",
     "cond",
     "divergences",
@@ -62,6 +64,12 @@ def within_gradient(value: Any) -> bool:
 def non_differentiable(value: Any) -> Any:
     """Detach; a copy of the constant is one as well, by the flag that `clone` hands on."""
     return value.detach().is_param_(is_param=False) if value.is_floating_point() else value
+
+
+@hookimpl
+def array_functions() -> type[ArrayFunctions]:
+    """Return the functions of tinygrad in the words of the array API standard."""
+    return ArrayFunctions
 
 
 @hookimpl

@@ -435,3 +435,11 @@ def test_labels_are_operands_on_either_side():
     close(label * x, [1.0, 4.0, 9.0])
     close((x > 1.5).where(label, x), [1.0, 2.0, 3.0])
     close((x * label).sum().gradient(x)[0], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_rows_of_a_jacobian_and_elements_that_are_chosen(mode):
+    x = variable()
+    close(adprotocol.jacobian(lambda x: x * x[0], mode=mode)(x), [[2.0, 0.0, 0.0], [2.0, 1.0, 0.0], [3.0, 0.0, 1.0]])
+    choose = lambda x: adprotocol.where(x > 1.5, lambda x: 1.0 / (x - 1.0), lambda x: 2.0 * x, x)
+    close(choose(x).sum().gradient(x)[0], [2.0, -1.0, -0.25])

@@ -1,0 +1,40 @@
+"""Shapes of any framework. In a program that is staged a size may be no int: None, or a scalar of the program."""
+
+from __future__ import annotations
+
+from adprotocol._dispatch.table import lookup
+from adprotocol._typing import Any
+
+
+def sizes(shape: Any) -> tuple[Any, ...] | None:
+    """Return a framework's shape as a tuple, or None if it is not known yet."""
+    if isinstance(shape, tuple):
+        return shape
+    try:
+        return tuple(shape)
+    except (TypeError, ValueError):
+        return None
+
+
+def shape_of(value: Any) -> tuple[Any, ...] | None:
+    """Return the shape of an array, or of a number, which may be boxed; None for what is neither."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return shape
+    binding = lookup(type(value))
+    if shape is None:
+        return () if isinstance(value, (int, float, complex)) or binding.framework is not None else None
+    functions = None if binding.array_functions is None else binding.array_functions()
+    return functions.shape(value) if hasattr(functions, "shape") else sizes(shape)  # type: ignore[union-attr]
+
+
+def is_known(size: Any, number: int | None = None) -> bool:
+    """Return whether a size is known now, and is `number` if that is given."""
+    return isinstance(size, int) and number in (None, size)
+
+
+def may_be_equal(shape: Any, other: Any) -> bool:
+    """Return whether two shapes are equal as far as they are known."""
+    if shape is None or other is None or len(shape) != len(other):
+        return shape is None or other is None
+    return all(a == b for a, b in zip(shape, other, strict=True) if is_known(a) and is_known(b))

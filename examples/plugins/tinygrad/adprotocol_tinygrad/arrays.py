@@ -1,0 +1,64 @@
+"""The functions for `adprotocol.where` and `adprotocol.jacobian`, in the words of the array API standard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class ArrayFunctions:
+    """What tinygrad has as methods of a tensor."""
+
+    @staticmethod
+    def where(mask: Any, one: Any, other: Any) -> Tensor:
+        """Choose elementwise between tensors and numbers."""
+        return _tensor(mask).where(*[x if isinstance(x, (bool, int, float)) else _tensor(x) for x in (one, other)])
+
+    @staticmethod
+    def argmax(mask: Any) -> Tensor:
+        """Return the position of an element that is True."""
+        return _tensor(mask).flatten().int().argmax()
+
+    @staticmethod
+    def take(array: Any, indices: Tensor, axis: int) -> Tensor:
+        """Return the elements at these positions of an axis."""
+        array = _tensor(array)
+        return array[(*[slice(None)] * (axis % array.ndim), indices)]
+
+    @staticmethod
+    def stack(arrays: Sequence[Tensor]) -> Tensor:
+        """Return tensors along a new leading axis."""
+        return Tensor.stack(*arrays)
+
+    @staticmethod
+    def moveaxis(array: Tensor, source: int, destination: int) -> Tensor:
+        """Return a tensor with one axis at another place."""
+        order = list(range(array.ndim))
+        order.insert(destination % array.ndim, order.pop(source))
+        return array.permute(order)
+
+    @staticmethod
+    def reshape(array: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return a tensor in another shape."""
+        return array.reshape(shape)
+
+    @staticmethod
+    def basis(array: Any, count: int, start: int) -> Tensor:
+        """Return tensors like this one, of which number ``start + i`` has 1 at element i, and 0 elsewhere."""
+        array = _tensor(array)
+        places = Tensor.arange(count).unsqueeze(1) - start == Tensor.arange(array.numel())
+        # Of these numbers tinygrad knows no device: it is that of the zeros.
+        return places.reshape(count, *array.shape).where(1.0, array.zeros_like())
+
+    @staticmethod
+    def zeros_like(array: Any) -> Tensor:
+        """Return zeros of the shape and dtype of a tensor."""
+        return _tensor(array).zeros_like()
+
+
+def _tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else Tensor(value)
