@@ -12,8 +12,8 @@ import torch
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import aliases, autograd_graph, distributed, internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
-from adprotocol_torch.internals import next_sequence_number, set_grad_enabled
-from adprotocol_torch.parameters import LOCAL, Calls, owners_of, raise_flag, stand_for
+from adprotocol_torch.internals import next_sequence_number, set_grad_enabled, stand_for
+from adprotocol_torch.parameters import LOCAL, Calls, owners_of, raise_flag
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Call:
         new = new if new.requires_grad else new.requires_grad_()
         # In this call and its pulls: an outer derivative through a copy runs them where it reaches the outer call.
         for hook in internals.gradient_hooks(owner):
-            self.undo.append(self.calls.change(functools.partial(_hooked, new, hook)))
+            self.undo.append(self.calls.change(lambda hook=hook: new.register_hook(hook).remove))  # type: ignore[misc,no-untyped-call]
         return new
 
     def sign(self) -> None:
@@ -191,10 +191,6 @@ class Call:
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (not leaf.is_leaf or id(leaf) in self.own):
             return leaf.detach()
         return leaf
-
-
-def _hooked(tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> Callable[[], None]:
-    return tensor.register_hook(hook).remove  # type: ignore[no-untyped-call,no-any-return]
 
 
 def refused_second() -> UndecidableError:

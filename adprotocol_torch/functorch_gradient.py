@@ -11,8 +11,8 @@ import torch
 from adprotocol.errors import OutputError, UndecidableError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo
-from adprotocol_torch.internals import next_sequence_number, skip
-from adprotocol_torch.parameters import LOCAL, owners_of, raise_flag, refused_in_graph, stand_for
+from adprotocol_torch.internals import next_sequence_number, skip, stand_for
+from adprotocol_torch.parameters import LOCAL, owners_of, raise_flag, refused_in_graph
 from adprotocol_torch.tensors import laid_out, like_tensor, remedy
 
 if TYPE_CHECKING:

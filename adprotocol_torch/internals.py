@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch._functorch import pyfunctorch
 from torch.autograd import forward_ad, graph
+from torch.nn import Parameter
 from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, checkpoint
 
@@ -330,12 +331,15 @@ def memory_of(tensor: Any) -> int:
     return storage_of(tensor) if has_storage else id(tensor)
 
 
-def like_parameter(tensor: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Return a tensor as an instance of the parameter's class, with its attributes."""
-    if type(parameter) not in (torch.nn.Parameter, type(tensor)):
+def stand_for(tensor: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return a tensor that stands for a parameter, with all that PyTorch reads off one, besides its flag."""
+    if type(parameter) not in (Parameter, type(tensor)):
         tensor = tensor.as_subclass(type(parameter))
-    # A wrapper's inner tensors are attributes too, and are its own. The mark is what ``isinstance`` looks for.
-    vars(tensor).update({**vars(parameter), **vars(tensor), "_is_param": True})
+    held = tensor.__dict__
+    if parameter.__dict__:  # a wrapper's inner tensors are attributes too, and are its own
+        held.update({**parameter.__dict__, **held})
+    held["_is_param"] = True  # what ``isinstance`` looks for
+    held["_adprotocol_parameter"] = parameter
     return tensor
 
 

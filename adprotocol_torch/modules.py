@@ -68,8 +68,8 @@ class _Contents(View):
         self._owners: list[torch.nn.Module] = []
         self._places: dict[str, list[tuple[dict[str, Any], str]]] = {}
         # Dynamo has no id for every tensor.
-        self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
-        self._names: dict[Any, str] = {}
+        key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
+        names: dict[Any, str] = {}
         # The classes that were met and declare nothing.
         silent: set[type] = set()
         # A declaration holds for all submodules below.
@@ -96,11 +96,10 @@ class _Contents(View):
                 if tensor is None:
                     continue
                 path = prefix + name
-                first = self._names.setdefault(self._key(tensor), path)
-                is_new, is_parameter = first == path, name in parameters
+                first, is_parameter = names.setdefault(key(tensor), path), not buffers or name in parameters
                 if is_parameter:
                     self._places.setdefault(first, []).append((parameters, name))
-                if is_new:
+                if first == path:
                     can = is_parameter and (tensor.is_floating_point() or tensor.is_complex())
                     takes = can and not frozen and (allowed is None or name in allowed)
                     self.container[path] = tensor

@@ -23,11 +23,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
+from torch.nn import Parameter  # an attribute of a module takes 50 ns
 
 from adprotocol.errors import TreeError, UndecidableError
 from adprotocol.hookspecs import hookimpl
 from adprotocol.tracing import run_while_tracing, trace_instead
-from adprotocol_torch.internals import in_transform, like_parameter, skip, tape_is_on
+from adprotocol_torch.internals import in_transform, skip, stand_for, tape_is_on
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
@@ -154,12 +156,12 @@ def no_op() -> None:
 @skip  # where a graph breaks, Dynamo would trace this one, and the next two
 def takes_gradient(tensor: torch.Tensor) -> bool:
     """Return whether a tensor whose dtype can takes a gradient: a parameter follows the flag that its user set."""
-    parameter = tensor if type(tensor) is torch.nn.Parameter else parameter_of(tensor)
-    return parameter is None or (parameter.requires_grad and not _RAISED.get(id(parameter)))
+    parameter = tensor if type(tensor) is Parameter else parameter_of(tensor)
+    return parameter is None or (parameter.requires_grad and not (_RAISED and _RAISED.get(id(parameter))))
 
 
 def _parameter_of_traced(tensor: Any) -> Any:
-    return tensor if isinstance(tensor, torch.nn.Parameter) else None
+    return tensor if isinstance(tensor, Parameter) else None
 
 
 @trace_instead(_parameter_of_traced)
@@ -168,10 +170,10 @@ def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
     """Return the parameter that a tensor is, or stands for; None for any other tensor."""
     # 50 ns: ``type(tensor)`` avoids torch's Python metaclass (0.4 µs); a missing attribute costs as much.
     cls = type(tensor)
-    if (cls is torch.Tensor or cls is torch.nn.Parameter) and not tensor.__dict__:
-        return tensor if cls is torch.nn.Parameter else None
+    if (cls is Tensor or cls is Parameter) and not tensor.__dict__:
+        return tensor if cls is Parameter else None
     parameter = getattr(tensor, "_adprotocol_parameter", tensor)
-    return parameter if isinstance(parameter, torch.nn.Parameter) else None
+    return parameter if isinstance(parameter, Parameter) else None
 
 
 def _trainable_traced(value: torch.Tensor) -> bool | None:
@@ -185,7 +187,7 @@ def _trainable_traced(value: torch.Tensor) -> bool | None:
 @hookimpl
 def trainable(value: torch.Tensor) -> bool | None:
     """Answer by the dtype; a parameter follows its flag, a buffer takes no gradient."""
-    if type(value) is torch.Tensor and not value.__dict__:  # neither
+    if type(value) is Tensor and not value.__dict__:  # neither
         return True if value.is_floating_point() or value.is_complex() else None
     return _trainable_traced(value)
 
@@ -193,7 +195,7 @@ def trainable(value: torch.Tensor) -> bool | None:
 def owners_of(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Parameter | None]:
     """Return for each tensor the parameter that it is, or stands for; nothing where none does."""
     for tensor in tensors:
-        if type(tensor) is not torch.Tensor or tensor.__dict__:
+        if type(tensor) is not Tensor or tensor.__dict__:
             owners = list(map(parameter_of, tensors))
             return [] if set(map(type, owners)) == {type(None)} else owners
     return []  # as `parameter_of` answers, without a call for each
@@ -209,9 +211,9 @@ def _identity_traced(value: torch.Tensor) -> int | None:
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
-    if type(value) is torch.Tensor and not value.__dict__:
+    if type(value) is Tensor and not value.__dict__:
         return None
-    return None if parameter_of(value) is None else id(value)
+    return id(value) if type(value) is Parameter or parameter_of(value) is not None else None
 
 
 @hookimpl
@@ -225,27 +227,20 @@ def is_recording() -> bool:
 @hookimpl
 def freeze(value: torch.Tensor) -> torch.Tensor:
     """Return a constant to replace a parameter that no enclosing call differentiates."""
-    parameter = parameter_of(value)
+    parameter = value if type(value) is Parameter else parameter_of(value)
     if parameter is None or not takes_gradient(parameter):
         return value
     if torch.compiler.is_dynamo_compiling():
         raise refused_in_graph()
-    if torch.nn.parameter.is_lazy(parameter):
+    if type(parameter) is not Parameter and torch.nn.parameter.is_lazy(parameter):
         msg = "freeze: an uninitialized parameter, of a lazy module, is no constant yet; call the module once before"
         raise TreeError(msg)
-    if LOCAL.calls.is_differentiated(value) and is_recording():
+    if not LOCAL.calls.is_differentiated(value):
+        return stand_for(value.detach(), parameter)
+    if is_recording():
         return value
     # One with tangents `detach` would cut, and a copy made without gradients keeps.
-    has_levels = in_transform() and LOCAL.calls.is_differentiated(value)
-    constant = value.clone() if has_levels else value.detach()
-    return stand_for(constant, parameter)
-
-
-def stand_for(tensor: torch.Tensor, parameter: Any) -> torch.Tensor:
-    """Return a tensor that stands for a parameter, with all that PyTorch reads off one, besides its flag."""
-    tensor = like_parameter(tensor, parameter)
-    tensor._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
-    return tensor
+    return stand_for(value.clone() if in_transform() else value.detach(), parameter)
 
 
 def refused_in_graph() -> UndecidableError:

@@ -162,7 +162,7 @@ _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 # What hooks have to return that call nothing of the user's: `trainable` and `identity` for several leaves at once.
 _RETURNED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "trainable": ("True, False or None", lambda flags: sum(map(flags.count, (True, False, None))) == len(flags)),
-    "identity": ("a hashable key or None", lambda keys: all(type(key).__hash__ for key in keys.values())),
+    "identity": ("a hashable key or None", lambda keys: all(cls.__hash__ for cls in set(map(type, keys.values())))),
     "freeze": ("a constant", lambda constant: constant is not None),
     "is_recording": ("a bool", lambda answer: isinstance(answer, bool)),
     "array_functions": (

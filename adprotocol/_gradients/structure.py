@@ -53,30 +53,27 @@ class Structure(Flattened):
         self.argument = argument
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
         self.mask: list[bool] = [False] * len(self.leaves) if is_frozen else []
-        self.identities: dict[int, Any] = {}
-        self._has_opaque = self._has_foreign = has_identities = False
+        self._has_opaque = self._has_foreign = False
         for binding in self.bindings.values():
             self._has_opaque |= binding.kind is OPAQUE
             self._has_foreign |= binding is BINDINGS.WITHOUT_AD
-            has_identities |= binding.identity is not None
-        if has_identities:
-            self.identities = identities_of(self.leaves, self.bindings)
+        self.identities: dict[int, Any] = identities_of(self.leaves, self.bindings)
 
     @property
     def paths(self) -> list[str]:
         """Return the paths of the leaves."""
         return treespec.paths(self.shown)
 
-    def aliases(self) -> list[tuple[str, str]]:
+    def aliases(self) -> dict[str, str]:
         """Return each further path of a leaf that has several, with its first path."""
         views: list[tuple[str, View]] = []
-        if self.views:
+        if any(view.aliases for _, view in self.views):
             treespec.paths(self.treespec, views=views)
-        return [
-            (f"{prefix}.{alias}".lstrip("."), f"{prefix}.{name}".lstrip("."))
+        return {
+            f"{prefix}.{alias}".lstrip("."): f"{prefix}.{name}".lstrip(".")
             for prefix, view in views
             for alias, name in view.aliases.items()
-        ]
+        }
 
     def check_like(self, other: Structure, call: str, name: str, other_name: str) -> None:
         """Raise `TreeError` where another structure differs; `call` was given both, by these names."""
@@ -128,7 +125,9 @@ class Structure(Flattened):
         asked = list(mask)
         for start, flags in known:
             asked[start : start + len(flags)] = [False] * len(flags)
-        answers = flags_of(self.leaves, asked, self.bindings)
+        answers: list[bool | None] = [None] * len(asked)
+        if True in asked:
+            answers = flags_of(self.leaves, asked, self.bindings)
         for start, flags in known:
             answers[start : start + len(flags)] = flags
         return answers
@@ -212,17 +211,13 @@ class Structure(Flattened):
 
 def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> dict[int, Any]:
     """Return the keys of the leaves that have an identity, by position."""
+    hooks = {cls: binding.identity for cls, binding in bindings.items() if binding.identity is not None}
 
     def keys() -> dict[int, Any]:
-        found = {}
-        for i, leaf in enumerate(leaves):
-            identity = bindings[type(leaf)].identity
-            key = None if identity is None else identity(leaf)
-            if key is not None:
-                found[i] = key
-        return found
+        found = [hooks[type(leaf)](leaf) if type(leaf) in hooks else None for leaf in leaves]
+        return {i: key for i, key in enumerate(found) if key is not None}
 
-    return call_hook(bindings, "identity", keys)  # type: ignore[no-any-return]
+    return call_hook(bindings, "identity", keys) if hooks else {}
 
 
 def flags_of(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:

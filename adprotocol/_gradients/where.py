@@ -12,7 +12,7 @@ from adprotocol.errors import SelectionError
 from adprotocol.messages import kind_of, nearest, quoted, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from adprotocol._gradients.structure import Structure
     from adprotocol._trees.treespec import Treespec
@@ -70,13 +70,14 @@ def _is_predicate(where: Any) -> bool:
 
 
 def _by_patterns(structures: list[Structure], patterns: tuple[str, ...], *, strict: bool) -> list[list[bool]]:
-    paths = [structure.paths for structure in structures]
+    paths = [tuple(structure.paths) for structure in structures]
     masks = [[False] * len(names) for names in paths]
     for pattern in patterns:
         matched = []
         for structure, names in zip(structures, paths, strict=True):
-            first = {name for alias, name in structure.aliases() if matches(alias, pattern)}
-            matched.append([name in first or matches(name, pattern) for name in names])
+            aliases = structure.aliases()
+            first = {name for name, hit in zip(aliases.values(), matches(tuple(aliases), pattern), strict=True) if hit}
+            matched.append([hit or name in first for name, hit in zip(names, matches(names, pattern), strict=True)])
         if strict and any(sign in pattern for sign in "*?["):
             matched = _passed_over(structures, matched)
         for mask, selected in zip(masks, matched, strict=True):
@@ -104,17 +105,19 @@ def _passed_over(structures: list[Structure], matched: list[list[bool]]) -> list
     return able if any(True in selected for selected in able) else matched
 
 
-def matches(name: str, pattern: str) -> bool:
-    """Return whether a pattern matches a path."""
-    return _compiled(pattern)(name) is not None
+def matches(names: tuple[str, ...], pattern: str) -> tuple[bool, ...]:
+    """Return for each path whether a pattern matches it."""
+    return _matches(names, pattern)
 
 
-@functools.lru_cache(maxsize=64)
-def _compiled(pattern: str) -> Callable[[str], Any]:
+# 0.3 µs for each path, in every call with the same structure.
+@functools.lru_cache(maxsize=16)
+def _matches(names: tuple[str, ...], pattern: str) -> tuple[bool, ...]:
     import fnmatch  # noqa: PLC0415  (with re 10 ms; not at import)
     import re  # noqa: PLC0415
 
-    return re.compile(fnmatch.translate(pattern)).match
+    match = re.compile(fnmatch.translate(pattern)).match
+    return tuple([match(name) is not None for name in names])
 
 
 def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:

@@ -79,7 +79,7 @@ def map_nodes(function: Callable[..., Treespec], treespec: Treespec) -> Treespec
     if treespec is None:
         return None
     cls, metadata, names, children = treespec
-    return function(cls, metadata, names, tuple([map_nodes(function, child) for child in children]))
+    return function(cls, metadata, names, tuple([child and map_nodes(function, child) for child in children]))
 
 
 def without_views(treespec: Treespec) -> Treespec:
