@@ -13,54 +13,12 @@ from jax.sharding import Mesh, PartitionSpec
 from adprotocol import cond, within_gradient
 from adprotocol.errors import BranchMismatchError, PredicateError, UndecidableError
 
-XS = jnp.array([-1.0, 0.0, 4.0])
-
-
-def safe_sqrt(x):
-    return cond(x > 0, jnp.sqrt, lambda x: 0.0 * x, x)
-
-
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit, lambda f: lambda x: jax.vmap(f)(jnp.stack([x]))[0]])
-def test_branch_that_returns_a_python_scalar_or_a_constant(transform):
-    for other in (lambda x: 0.0, lambda x: jnp.zeros(()), jax.lax.stop_gradient):
-        f = lambda x, other=other: cond(x > 0, lambda x: x * 2.0, other, x)
-        assert transform(f)(jnp.array(3.0)) == 6.0
-        assert jax.grad(transform(f))(3.0) == 2.0
-        assert jax.grad(transform(f))(-3.0) == 0.0
-
-
-def test_mismatch_names_both():
-    for other, shown in ((lambda x: (x, x), r"\("), (lambda x: jnp.stack([x, x]), r"\[2\]"), (lambda x: x > 0, "bool")):
-        f = lambda x, other=other: cond(x > 0, lambda x: x, other, x)
-        with pytest.raises(BranchMismatchError, match=shown) as caught:
-            jax.jit(f)(1.0)
-        assert "true_fun" in str(caught.value)
-        assert "false_fun" in str(caught.value)
-        assert isinstance(caught.value, TypeError)
-
 
 def test_what_stands_for_an_array_or_a_program_is_no_predicate():
     program = jax.jit(lambda: True)
     for pred in (jax.ShapeDtypeStruct((), bool), program.lower().compile(), jax.make_jaxpr(program)()):
         with pytest.raises(PredicateError, match=f"{type(pred).__name__} as predicate, which is no array"):
             cond(pred, lambda: 1.0, lambda: 2.0)
-
-
-def test_nests_within_every_transform():
-    def f(x):
-        return cond(
-            within_gradient(x),
-            lambda x: cond(x > 0, lambda x: x * 3.0, lambda x: x * 30.0, x),
-            lambda x: cond(x > 0, lambda x: x * 5.0, lambda x: x * 50.0, x),
-            x,
-        )
-
-    for g in (f, jax.jit(f), jax.checkpoint(f)):
-        assert g(4.0) == 20.0
-    assert np.allclose(jax.vmap(f)(XS), [-50.0, 0.0, 20.0])
-    assert np.allclose(jax.vmap(jax.grad(f))(XS), [30.0, 30.0, 3.0])
-    assert np.allclose(jax.vmap(jax.grad(jax.jit(f)))(XS), [30.0, 30.0, 3.0])
-    assert jax.hessian(lambda x: f(x) ** 2)(4.0) == 18.0
 
 
 def test_staged_cond_leaks_no_tracer():

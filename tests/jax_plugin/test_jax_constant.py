@@ -1,31 +1,15 @@
 """non_differentiable and the label on JAX."""
 
-import copy
 import dataclasses
-import pickle
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from adprotocol import NonDifferentiable, non_differentiable, within_gradient
+from adprotocol import NonDifferentiable, non_differentiable
 
 XS = jnp.array([1.0, 2.0])
-
-
-def test_decorator_of_a_jitted_function_and_of_a_method():
-    square = non_differentiable(jax.jit(lambda x: x * x))
-    assert jax.grad(lambda x: x * square(x))(3.0) == 9.0
-
-    class Layer:
-        @non_differentiable
-        def scale(self, x):
-            """Doc."""
-            return x * 2.0
-
-    assert Layer.scale.__doc__ == "Doc."
-    assert jax.grad(lambda x: x * Layer().scale(x))(3.0) == 6.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,26 +20,6 @@ class Kernel:
 
 
 jax.tree_util.register_dataclass(Kernel, ["variance", "lengthscale"], ["degree"])
-
-
-def test_label_in_a_structure_that_jax_itself_differentiates():
-    kernel = Kernel(NonDifferentiable(2.0), 3.0)
-    loss = lambda k: k.variance * k.lengthscale**2
-    gradient = jax.grad(loss)(kernel)
-    assert isinstance(gradient.variance, NonDifferentiable)
-    assert gradient.variance.held == 0.0
-    assert gradient.lengthscale == 12.0
-    assert jax.grad(jax.jit(loss))(kernel).lengthscale == 12.0
-
-
-def test_label_maps_flattens_pickles_and_copies():
-    label = NonDifferentiable(XS)
-    assert np.allclose(jax.vmap(lambda b, x: b + x)(label, XS), 2 * XS)
-    leaves, treedef = jax.tree.flatten({"a": label})
-    assert isinstance(jax.tree.unflatten(treedef, leaves)["a"], NonDifferentiable)
-    for twin in (copy.copy(label), copy.deepcopy(label), pickle.loads(pickle.dumps(label))):  # noqa: S301
-        assert np.allclose(twin.value, XS)
-    assert "value" in str(jax.tree_util.tree_flatten_with_path(label)[0][0][0])
 
 
 def test_label_leaks_no_tracer():
@@ -149,7 +113,3 @@ def test_static_fields_are_left_alone():
     tree = {"m": WithStatic(2.0, static)}
     assert non_differentiable(tree)["m"].shape_only is static
     assert jax.grad(lambda w: w * non_differentiable(WithStatic(w, static)).weight)(3.0) == 3.0
-
-
-def test_abstract_values_are_constants():
-    assert within_gradient(jax.ShapeDtypeStruct((), jnp.float32)) is False

@@ -331,17 +331,6 @@ def test_around_a_transformation(name):
         assert (gradient["w"], gradient["b"], gradient["c"]) == (140.0, 70.0, None)
 
 
-def test_inside_of_custom_rules():
-    cube = jax.custom_vjp(lambda x: x**3)
-    derivative = lambda x: adprotocol.grad(lambda m: m["x"] ** 3)({"x": x, "n": 3})["x"]
-    cube.defvjp(lambda x: (x**3, x), lambda x, cotangent: (cotangent * derivative(x),))
-    same = jax.custom_jvp(lambda x: x**3)
-    same.defjvp(lambda primals, tangents: (same(*primals), tangents[0] * derivative(*primals)))
-    for function in (cube, same):
-        assert jax.grad(function)(X) == adprotocol.grad(function)(X) == 12.0
-        assert jax.grad(jax.grad(function))(X) == adprotocol.grad(adprotocol.grad(function))(X) == 12.0
-
-
 def test_a_custom_vjp_is_pushed_forward_by_its_transpose():
     cube = jax.custom_vjp(lambda x: x**3)
     cube.defvjp(lambda x: (x**3, x), lambda x, cotangent: (3.0 * cotangent * x**2,))
@@ -360,23 +349,6 @@ def test_static_arguments_of_jit():
     assert function({"w": X}, jnp.float32(3.0), exponent=3)["w"] == 3 * 36.0 * 3.0
     compiled = jax.jit(adprotocol.grad(quadratic)).lower({"w": X, "b": 3.0, "c": X}, X).compile()
     assert compiled({"w": X, "b": 3.0, "c": X}, X)["c"] == 49.0
-
-
-def test_while_loops_have_no_reverse_mode_here_either():
-    loss = lambda m: FORWARD_ONLY["while_loop"](lambda w: w * X)(m["w"])
-    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
-        adprotocol.grad(loss)(model_of())
-
-
-def test_a_training_loop_inside_of_scan():
-    def step(params, _):
-        gradient = adprotocol.grad(lambda p: jnp.sum((p["w"] - 3.0) ** 2) + p["frozen"], where="w")(params)
-        return {**params, "w": params["w"] - 0.25 * gradient["w"]}, None
-
-    start = {"w": jnp.zeros(2), "frozen": jnp.float32(1.5)}
-    final, _ = jax.jit(lambda p: lax.scan(step, p, None, length=4))(start)
-    assert np.allclose(final["w"], 3.0 * (1.0 - 0.5**4))
-    assert final["frozen"] == 1.5
 
 
 def test_shapes_jaxprs_exports_and_lowerings():
@@ -437,26 +409,6 @@ def test_double_precision():
                 "b": "float64",
                 "h": "float32",
             }
-
-
-def test_compiled_once_while_only_values_change():
-    count = 0
-
-    def loss(m, x):
-        nonlocal count
-        count += 1
-        return jnp.sum(m["kernel"].w * m["c"] * x) * m["n"]
-
-    def model(w, c, n):
-        return {"kernel": Module(jnp.float32(w), jnp.float32(0.0), "k"), "c": NonDifferentiable(c), "n": n}
-
-    for function in (jax.jit(adprotocol.grad(loss)), adprotocol.grad(jax.jit(loss))):
-        count = 0
-        for w, c, n in ((1.0, 2.0, 3), (2.0, 3.0, 4), (5.0, 6.0, 7)):
-            gradient = function(model(w, c, n), X)
-            assert gradient["kernel"].w == 2.0 * c * n
-            assert gradient["c"] is gradient["n"] is None
-        assert count == 1
 
 
 DTYPES = [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.float32, jnp.complex64]

@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.tree_util import DictKey, GetAttrKey, Partial
+from jax.tree_util import Partial
 
 import adprotocol
 from adprotocol import NonDifferentiable, combine, partition, trainable, within_gradient
-from adprotocol.errors import DeclarationError, NothingTrainableError, OpaqueValueError, SelectionError
+from adprotocol.errors import NothingTrainableError, OpaqueValueError, SelectionError
 
 eqx = pytest.importorskip("equinox")
 flax = pytest.importorskip("flax")
 pytest.importorskip("flax.linen")
-nnx, struct = pytest.importorskip("flax.nnx"), pytest.importorskip("flax.struct")
+nnx = pytest.importorskip("flax.nnx")
 X = jnp.float32(2.0)
 XS = jnp.array([1.0, 2.0])
 KEY = jax.random.key(0)
@@ -115,42 +115,6 @@ def test_methods_of_equinox_modules_carry_their_module():
     assert gradient["loss"].__self__.number is None
 
 
-def test_declarations_on_equinox_modules():
-    class Named(eqx.Module):
-        __trainable__ = ("w",)
-        w: jax.Array
-        b: jax.Array
-        s: float = eqx.field(static=True)
-
-    class Marked(eqx.Module):
-        w: jax.Array
-        b: jax.Array = eqx.field(metadata={"trainable": False})
-        s: float = eqx.field(static=True, metadata={"trainable": False})
-
-    class Depends(eqx.Module):
-        w: jax.Array
-        b: jax.Array
-        s: float = eqx.field(static=True)
-
-        @property
-        def __trainable__(self):
-            return ("w", "s") if self.s else ("b",)
-
-    for cls in (Named, Marked, Depends):
-        gradient = adprotocol.grad(lambda m: m.w * m.b * m.s)(cls(X, jnp.float32(3.0), 5.0))
-        assert (gradient.w, gradient.b, gradient.s) == (15.0, None, 5.0), cls
-        both = adprotocol.grad(lambda m: m.w * m.b * m.s, where="*")(cls(X, jnp.float32(3.0), 5.0))
-        assert (both.w, both.b) == (15.0, 10.0)
-    assert trainable(Depends(X, X, 0.0)).w is None
-
-    class Wrong(eqx.Module):
-        __trainable__ = ("v",)
-        w: jax.Array
-
-    with pytest.raises(DeclarationError, match="no such field; the nearest are 'w'"):
-        trainable(Wrong(X))
-
-
 def test_equinox_shared_layers():
     class Tied(eqx.Module):
         shared: eqx.nn.Shared
@@ -187,22 +151,6 @@ def test_equinox_layers_with_state():
 
 
 # flax
-
-
-def test_flax_struct():
-    @struct.dataclass
-    class Decorated:
-        w: jax.Array
-        s: float = struct.field(pytree_node=False)
-
-    class Derived(struct.PyTreeNode):
-        w: jax.Array
-        s: float = struct.field(pytree_node=False)
-
-    for cls in (Decorated, Derived):
-        assert paths(cls(X, 3.0)) == ["w"]
-        assert adprotocol.grad(lambda m: m.w * m.s)(cls(X, 3.0)) == cls(3.0, 3.0)
-        assert jax.jit(adprotocol.grad(lambda m: m.w * m.s))(cls(X, 3.0)) == cls(3.0, 3.0)
 
 
 class Perceptron(nnx.Module):
@@ -349,29 +297,6 @@ def test_partials_of_jax_are_containers_of_what_they_bind():
     assert adprotocol.grad(Partial(scaled, X))(jnp.float32(5.0)) == 2.0
 
 
-def test_registered_dataclasses_have_the_fields_that_they_are_registered_with():
-    @functools.partial(jax.tree_util.register_dataclass, data_fields=["w", "inner"], meta_fields=["s"])
-    @dataclasses.dataclass(frozen=True)
-    class Listed:
-        w: object
-        s: float
-        inner: object = None
-
-    @jax.tree_util.register_dataclass
-    @dataclasses.dataclass
-    class Marked:
-        w: object
-        s: float = dataclasses.field(metadata={"static": True})
-        inner: object = None
-
-    for cls in (Listed, Marked):
-        model = cls(X, 3.0, cls(X, 5.0))
-        gradient = adprotocol.grad(lambda m: m.w * m.s + m.inner.w * m.inner.s)(model)
-        assert gradient == cls(3.0, 3.0, cls(5.0, 5.0))
-        assert paths(model) == ["w", "inner.w", "inner.inner"]
-        assert jax.jit(adprotocol.grad(lambda m: m.w * m.s))(cls(X, 3.0)).w == 3.0
-
-
 def test_static_classes_have_no_leaves():
     @jax.tree_util.register_static
     @dataclasses.dataclass(frozen=True)
@@ -383,74 +308,6 @@ def test_static_classes_have_no_leaves():
     assert gradient == {"w": 2.0, "settings": settings}
     with pytest.raises(NothingTrainableError):
         adprotocol.grad(lambda s: s.rate, backend="jax")(settings)
-
-
-def test_classes_with_and_without_keys():
-    class Pair:
-        def __init__(self, first, second, name):
-            self.first, self.second, self.name = first, second, name
-
-    class Keyed(Pair):
-        pass
-
-    class Named(Pair):
-        pass
-
-    def flatten(pair):
-        return (pair.first, pair.second), pair.name
-
-    jax.tree_util.register_pytree_node(Pair, flatten, lambda name, children: Pair(*children, name))
-    jax.tree_util.register_pytree_with_keys(
-        Keyed,
-        lambda pair: (((GetAttrKey("first"), pair.first), (DictKey("second"), pair.second)), pair.name),
-        lambda name, children: Keyed(*children, name),
-    )
-    jax.tree_util.register_pytree_with_keys(
-        Named,
-        lambda pair: ((("first", pair.first), ("second", pair.second)), pair.name),
-        lambda name, children: Named(*children, name),
-    )
-    for cls, names in ((Pair, "01"), (Keyed, ("first", "second")), (Named, ("first", "second"))):
-        model = [cls(X, {"a": jnp.float32(3.0)}, "name")]
-        assert paths(model) == [f"0.{names[0]}", f"0.{names[1]}.a"]
-        (gradient,) = adprotocol.grad(lambda m: m[0].first * m[0].second["a"], where=f"0.{names[1]}.*")(model)
-        assert (type(gradient), gradient.first, gradient.second, gradient.name) == (cls, None, {"a": 2.0}, "name")
-
-
-def keyless(cls):
-    """Register a dataclass with JAX by position, as many libraries do."""
-    names = [field.name for field in dataclasses.fields(cls)]
-    jax.tree_util.register_pytree_node(
-        cls, lambda value: ([getattr(value, name) for name in names], None), lambda _, children: cls(*children)
-    )
-    return cls
-
-
-def test_declarations_that_cannot_be_matched_with_children_are_refused():
-    @keyless
-    @dataclasses.dataclass
-    class Marked:
-        w: object
-        b: object = dataclasses.field(metadata={"trainable": False})
-
-    @keyless
-    @dataclasses.dataclass
-    class Declared:
-        __trainable__ = ("w",)
-        w: object
-        b: object
-
-    @keyless
-    @dataclasses.dataclass
-    class Silent:
-        w: object
-        b: object
-
-    for cls in (Marked, Declared):
-        with pytest.raises(DeclarationError, match=cls.__name__):
-            trainable([cls(X, X), X])
-        assert trainable([cls(X, X), X], where="0.0") == [cls(X, None), None]
-    assert trainable(Silent(X, 3)) == Silent(X, None)
 
 
 def test_labels_in_nodes_of_jax():

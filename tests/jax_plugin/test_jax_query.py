@@ -14,32 +14,6 @@ X = 2.0
 XS = jnp.array([1.0, 2.0])
 
 
-@pytest.mark.parametrize(("transform", "staged"), [(lambda f: f, False), (jax.grad, False), (jax.jit, True)])
-def test_answer_is_a_python_bool_whenever_jax_knows(transform, staged):
-    seen = []
-
-    def f(x):
-        seen.append(within_gradient(x))
-        return x
-
-    transform(f)(X)
-    assert isinstance(seen[0], bool) is not staged
-    assert seen[0] is (transform is jax.grad) or staged
-
-
-def test_jit_of_grad_and_vmap_answer_with_a_python_bool():
-    seen = []
-
-    def f(x):
-        seen.append(within_gradient(x))
-        return x
-
-    jax.jit(jax.grad(f))(X)
-    jax.vmap(f)(XS)
-    jax.vmap(jax.grad(f))(XS)
-    assert seen == [True, False, True]
-
-
 def test_staged_answer_is_a_boolean_scalar_without_a_batch_dimension():
     answers = jax.vmap(jax.jit(lambda x: (x, within_gradient(x))), out_axes=(0, None))(XS)[1]
     assert answers.shape == ()
