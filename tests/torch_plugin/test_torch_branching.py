@@ -1,26 +1,18 @@
 """cond on PyTorch, in eager mode and under torch.func."""
 
-from typing import NamedTuple
-
-import numpy as np
 import pytest
 import torch
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 import adprotocol
-from adprotocol import cond, non_differentiable, within_gradient
-from adprotocol.errors import BranchError, BranchMismatchError
+from adprotocol import cond
+from adprotocol.errors import BranchError
 
 XS = torch.tensor([-1.0, 0.0, 4.0])
 
 
 def leaf(value, dtype=torch.float32):
     return torch.tensor(value, dtype=dtype, requires_grad=True)
-
-
-class Pair(NamedTuple):
-    first: object
-    second: object
 
 
 def slopes(y, *leaves):
@@ -40,45 +32,6 @@ def test_an_operand_of_the_other_branch_has_what_pytorch_gives():
     y.backward()
     assert (a.grad, c.grad) == (None, 3.0)
     assert torch.equal(b.grad, torch.full((2,), 3.0))
-
-
-def test_an_operand_returned_is_itself():
-    a, b = leaf(2.0), leaf(3.0)
-    assert cond(True, lambda a: a, lambda a: a * 2, a) is a
-    results = cond(True, lambda a, b: {"y": [a], "z": Pair(b.detach(), None)}, lambda a, b: b, a, b)
-    assert results["y"][0] is a
-    assert not results["z"].first.requires_grad
-
-
-CONSTANTS = [lambda x: torch.tensor(5.0), lambda x: x.detach() * 0 + 5, non_differentiable, lambda x: 5.0]
-
-
-@pytest.mark.parametrize("constant", CONSTANTS)
-@pytest.mark.parametrize(
-    "others", [[], [leaf([float("nan"), 0.0])], [leaf(1.0, torch.complex64), leaf(1.0, torch.half)]]
-)
-def test_a_constant_branch_has_zeros(constant, others):
-    x = leaf(5.0)
-    y = cond(True, lambda x, *_: constant(x), lambda x, *_: x * 2, x, *others)
-    assert y == 5.0
-    found = torch.autograd.grad(y, [x, *others])
-    assert not any(g.any() for g in found)
-    y = torch.vmap(lambda x: cond(True, lambda x: constant(x) + torch.zeros(()), lambda x: x * 2, x))(x[None])
-    assert torch.autograd.grad(y.sum(), x) == (torch.tensor(0.0),)
-
-
-def test_a_constant_in_containers_of_operands_and_results():
-    a, b = leaf(2.0), leaf([1.0, 2.0])
-    y = cond(True, lambda t: {"y": [torch.tensor(-0.0)], "n": 3}, lambda t: t, {"a": a, "b": Pair(b, 7)})
-    assert torch.signbit(y["y"][0])
-    assert [g.any().item() for g in torch.autograd.grad(y["y"][0], (a, b))] == [False, False]
-
-
-def test_a_constant_is_none_without_a_tape():
-    x = torch.tensor(2.0)
-    untracked = lambda x: 2.0 * x if not within_gradient(cond(True, lambda x: x.detach(), lambda x: x, x)) else 0.0 * x
-    assert grad(untracked)(x) == jvp(untracked, (x,), (torch.ones(()),))[1] == 2.0
-    assert grad(lambda x: cond(True, lambda x: 7.0, lambda x: x, x))(x) == 0.0
 
 
 def test_in_place_change_of_what_the_branch_made():
@@ -143,38 +96,6 @@ def test_batched_predicate_keeps_nan_of_the_branch_not_taken_out(f):
     assert torch.equal(grad(lambda x: vmap(vmap(f))(x).sum())(XS[None]), want[None])
     assert torch.equal(vmap(jacfwd(f))(XS).float(), want)
     assert torch.equal(jvp(vmap(f), (XS,), (torch.ones(3),))[1], want)
-
-
-def test_batched_predicate_and_a_weight_that_is_not_batched():
-    def loss(w):
-        return vmap(lambda x: cond(x > 0, lambda: torch.sqrt(w) * x, lambda: w * x))(XS[:2]).sum()
-
-    assert grad(loss)(torch.tensor(0.0)) == -1.0
-    w = leaf(0.0)
-    assert torch.autograd.grad(loss(w), w) == (torch.tensor(-1.0),)
-    assert jvp(loss, (torch.tensor(0.0),), (torch.tensor(1.0),))[1] == -1.0
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "named"),
-    [
-        (lambda x: x, lambda x: x.double(), ("float32", "float64")),
-        (lambda x: x, lambda x: torch.stack([x, x]), ("[]", "[2]")),
-        (lambda x: {"a": x}, lambda x: [x], ("{'a'", "[float32")),
-        (lambda x: x, lambda x: None, ("float32", "None")),
-        (lambda x: x.long(), lambda x: 0.5, ("int64", "0.5")),
-        (lambda x: "a", lambda x: "b", ("'a'", "'b'")),
-        (lambda x: (x, x), lambda x: (x, x, x), ("float32", "float32")),
-        (lambda x: np.array(["a"]), lambda x: np.array(["b"]), ("true_fun", "false_fun")),
-    ],
-    ids=range(8),
-)
-def test_batched_mismatch_names_both(one, other, named):
-    for first, second in ((one, other), (other, one)):
-        with pytest.raises(BranchMismatchError, match=r"true_fun.*false_fun") as caught:
-            vmap(lambda x, f=first, g=second: cond(x > 0, f, g, x))(XS)
-        assert all(name in str(caught.value) for name in named)
-        assert isinstance(caught.value, TypeError)
 
 
 def test_an_in_place_change_of_integers_stays_in_its_branch():

@@ -162,13 +162,6 @@ def test_a_stand_in_refuses_an_object_with_a_history():
         new_weight(net)
 
 
-def test_what_a_hook_records_is_no_hindrance():
-    net, seen = ByProperty(), []
-    net.register_forward_hook(lambda _net, _given, result: seen.append(result))
-    net(ONE)
-    assert new_weight(net)[1](ONE) == 25.0
-
-
 def test_constants_in_attributes_are_shared():
     class Scaled(Base):
         def __init__(self):

@@ -9,7 +9,7 @@ from torch import func
 
 import adprotocol
 from adprotocol import custom_derivative, host_function
-from adprotocol.errors import GradientPreventedError, RuleError
+from adprotocol.errors import RuleError
 
 DOUBLE = torch.float64
 A = torch.tensor([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.1, 0.7, 5.0]], dtype=DOUBLE)
@@ -77,24 +77,6 @@ def test_a_rule_for_forward_mode_alone_that_calls_its_function_has_no_reverse_mo
             TRANSFORMS[name](ours)(A)
 
 
-def test_a_batch_is_one_call_or_one_for_each_row():
-    shapes = []
-
-    def run(a, b):
-        shapes.append((a.shape, b.shape))
-        return a + b
-
-    rows, whole = host_function(run), host_function(run, batched=True)
-    a, b = torch.arange(6.0).reshape(2, 3), torch.ones(2)
-    for f, expected in ((rows, [((2,), (2,))] * 3), (whole, [((3, 2), (3, 2))])):
-        shapes.clear()
-        result = torch.vmap(f, (1, None))(a, b)
-        assert torch.equal(result, a.T + 1)
-        assert shapes == expected
-    nested = torch.vmap(torch.vmap(rows, (0, None)), (None, 0))(a[0], a[1])
-    assert torch.equal(nested, a[0] + a[1][:, None])
-
-
 @pytest.mark.parametrize("run", [np.sum, lambda x: x[:2], lambda x: np.concatenate([x, x])])
 def test_a_batch_that_has_not_one_result_for_each_row_is_refused(run):
     for f, x in (
@@ -127,24 +109,6 @@ def test_a_batch_of_no_rows_has_the_shape_that_like_tells():
     assert torch.vmap(func.grad(lambda x: pair(x)[0]))(empty).shape == (0, 3)
     with pytest.raises(RuleError, match=r"no rows.*like="):
         torch.vmap(host_function(np.sum))(empty)
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_batches_in_batches(batched):
-    calls = []
-
-    @host_function(like=lambda a, b: a, batched=batched)
-    def subtract(a, b):
-        calls.append(a.shape)
-        return a - b
-
-    a, b = torch.arange(3.0), torch.arange(4.0)
-    table = torch.vmap(torch.vmap(subtract, (0, None)), (None, 0))(a, b)
-    assert torch.equal(table, a - b[:, None])
-    assert calls == ([(4, 3)] if batched else [()] * 12)
-    matrices = torch.arange(24.0).reshape(2, 3, 4)
-    rows = torch.vmap(torch.vmap(subtract, (1, None), out_dims=1), (2, None), out_dims=2)
-    assert torch.equal(rows(matrices, matrices[:, 0, 0]), matrices - matrices[:, :1, :1])
 
 
 def test_results_have_device_and_precision_of_the_arguments():
@@ -182,27 +146,6 @@ def test_a_dtype_that_numpy_has_not_is_refused(monkeypatch):
         host_function(np.sin)(torch.ones(2, dtype=torch.bfloat16))
     with pytest.raises(RuleError, match="tells the dtype float128, which PyTorch does not take"):
         host_function(np.sin, like=lambda x: x.astype(np.longdouble))(torch.ones(2))
-
-
-def test_as_a_rule_it_is_differentiated_once_and_needs_no_shapes():
-    f = custom_derivative(torch.sin)
-    f.defvjp(host_function(lambda ct, _y, x: (7 * ct * np.cos(x),)))
-    f.defjvp(host_function(lambda tangents, _y, x: 5 * tangents[0] * np.cos(x)))
-    loss = lambda x: f(x).sum()
-    expected = B.cos()
-    first = torch.autograd.grad(loss(x := tracked(B)), x, create_graph=True)[0]
-    torch.testing.assert_close(first.detach(), 7 * expected)
-    torch.testing.assert_close(func.grad(loss)(B), 7 * expected)
-    torch.testing.assert_close(torch.vmap(func.grad(f))(B), 7 * expected)
-    torch.testing.assert_close(func.jvp(f, (B,), (torch.ones_like(B),))[1], 5 * expected)
-    compiled = torch.compile(func.grad(loss), fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(B), 7 * expected)
-    once = pytest.raises(GradientPreventedError, match="differentiated once only")
-    with once:
-        torch.autograd.grad(first.sum(), x)
-    for second in (func.hessian(loss), func.jacfwd(func.jacfwd(f))):
-        with once:
-            second(B)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

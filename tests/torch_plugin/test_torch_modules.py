@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 import functools
 import pickle
 import threading
@@ -251,15 +250,6 @@ def test_forward_sees_the_parameters_themselves():
         assert training
 
 
-def test_what_is_frozen_against_its_flag_is_constant_inside_of_forward():
-    module = Looking(3, 1)
-    adprotocol.grad(loss, where="bias")(module, X)
-    weight, bias, _, _ = module.seen
-    assert bias is module.bias
-    assert not weight.requires_grad
-    assert weight.data_ptr() == module.weight.data_ptr()
-
-
 # Hooks.
 
 
@@ -292,15 +282,6 @@ def test_hooks_run_once_and_those_of_frozen_parameters_do_not(where):
     backward = [call for call in MODULE_HOOKS if where != "2.weight" or call not in ("backward pre 0", "backward 0")]
     assert sorted(calls) == sorted(backward + chosen)
     agree(gradient, {name: 2 * g for name, g in wanted.items()}, chosen)
-
-
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-def test_hooks_run_once_in_each_of_two_derivatives_around_each_other():
-    module, calls = hooked()
-    adprotocol.grad(lambda module: adprotocol.grad(loss)(module, X)["0.weight"].square().sum())(module)
-    assert [calls.count(f"forward {i}") for i in (0, 2)] == [1, 1]
-    # By each derivative, as in ``torch.autograd.grad`` twice.
-    assert calls.count("0.weight") == 2
 
 
 # Errors.
@@ -348,13 +329,6 @@ def test_an_exception_leaves_the_module_as_it_was(fails, where, transformed):
     agree(found[0], native(module, X)[1], ["0.weight", "0.bias"])
 
 
-def test_an_exception_leaves_both_of_two_modules_as_they_were():
-    module, other = small(), small()
-    fails = lambda a, b: fails_in_forward(a, X) + fails_in_forward(b, X)
-    with untouched(module), untouched(other), pytest.raises(ZeroDivisionError):
-        adprotocol.grad(fails, argnums=(0, 1), where=["0.*"])(module, other)
-
-
 @pytest.mark.parametrize(
     ("where", "error", "text"),
     [
@@ -380,38 +354,6 @@ def test_a_frozen_module_has_nothing_to_train():
 # Declarations, structures, shared parameters.
 
 
-@dataclasses.dataclass
-class Pair:
-    first: object
-    second: object
-    scale: object = 2.0
-
-
-def test_modules_in_structures():
-    a, b = small(), small()
-    by_hand = lambda a, b: (a(X) * b(X)).sum() * 2.0
-    wanted = torch.autograd.grad(by_hand(a, b), [*a.parameters(), *b.parameters()])
-    for build, names in (
-        (lambda: Pair(a, b), ("first", "second")),
-        (lambda: {"x": a, "y": b, "scale": 2.0}, ("x", "y")),
-    ):
-        model = build()
-        get = lambda model, name: model[name] if isinstance(model, dict) else getattr(model, name)
-
-        def f(model, get=get, names=names):
-            assert get(model, names[0]) is a
-            return (a(X) * get(model, names[1])(X)).sum() * get(model, "scale")
-
-        with untouched(a), untouched(b):
-            gradient = adprotocol.grad(f)(model)
-            found = [*get(gradient, names[0]).values(), *get(gradient, names[1]).values()]
-            torch.testing.assert_close(found, list(wanted))
-            torch.testing.assert_close(get(gradient, "scale").item(), by_hand(a, b).item() / 2.0, rtol=1e-5, atol=1e-6)
-            gradient = adprotocol.grad(f, where=f"{names[1]}.2.*")(model)
-            assert set(get(gradient, names[0]).values()) == {None}
-            torch.testing.assert_close(get(gradient, names[1])["2.bias"], wanted[-1])
-
-
 def test_tied_parameters_are_one_leaf_under_either_name():
     module = Tied()
     _, wanted, _ = native(module, IDS)
@@ -422,38 +364,6 @@ def test_tied_parameters_are_one_leaf_under_either_name():
             with untouched(module):
                 agree(adprotocol.grad(loss, where=where)(module, IDS), wanted)
             assert module.decoder.weight is module.embedding.weight
-
-
-def test_tied_parameters_are_frozen_at_both_places():
-    module = Tied()
-    module.scale = nn.Parameter(torch.ones(()))
-    seen = []
-
-    def f(module):
-        seen.extend([module.embedding.weight, module.decoder.weight])
-        return (module(IDS) * module.scale).square().sum()
-
-    adprotocol.grad(f, where="scale")(module)
-    assert seen[0] is seen[1]
-    assert not seen[0].requires_grad
-
-
-@pytest.mark.parametrize("flag", [True, False])
-def test_one_module_at_two_places_of_a_structure(flag):
-    module = small().requires_grad_(flag)
-    f = lambda pair: (pair.first(X) * pair.second(X).exp()).sum() * pair.scale
-    plain = copy.deepcopy(module).requires_grad_()
-    f(Pair(plain, plain)).backward()
-    wanted = {name: p.grad for name, p in plain.named_parameters()}
-    for where in (None, "first.*", "*.weight", "second.*") if flag else ("first.*", "second.*", "*.weight"):
-        with untouched(module):
-            gradient = adprotocol.grad(f, where=where)(Pair(module, module))
-        found = {name: g if g is not None else gradient.second[name] for name, g in gradient.first.items()}
-        agree(found, wanted, [name for name in wanted if where != "*.weight" or name.endswith("weight")])
-        assert not any(gradient.first[name] is not None and gradient.second[name] is not None for name in wanted)
-
-
-# Modules in the place of the function.
 
 
 def test_a_module_a_method_and_a_partial_as_the_function():
@@ -668,31 +578,6 @@ def test_a_penalty_on_gradients_of_modules_of_all_kinds(kind):
         agree(adprotocol.grad(norm, where=first)(module), wanted, [first])
 
 
-@pytest.mark.parametrize("outer", [None, "inner.*", "outer.weight"])
-@pytest.mark.parametrize("inner", [None, "inner.*", "inner.bias", "outer.*"])
-def test_a_penalty_on_gradients_through_a_checkpoint(inner, outer):
-    module, plain = Checkpointed(), Checkpointed(use_checkpoint=False)
-    plain.load_state_dict(module.state_dict())
-    wanted = oracle(lambda: plain, inner, outer)
-    norm = lambda module: penalty(adprotocol.grad(loss, where=inner)(module, X))
-    agree(adprotocol.grad(norm, where=outer)(module), wanted)
-
-
-def test_flags_hold_inside_of_a_call_that_selects_otherwise():
-    module = small()
-    module[0].requires_grad_(False)
-    inside = []
-
-    def f(module):
-        gradient = adprotocol.grad(loss)(module, X)
-        inside.append([name for name, g in gradient.items() if g is not None])
-        return penalty(gradient)
-
-    for where in (None, "0.weight", "2.bias", "*"):
-        adprotocol.grad(f, where=where)(module)
-        assert inside.pop() == ["2.weight", "2.bias"]
-
-
 @pytest.mark.parametrize("where", [None, "*.bias", "a.weight", "b.weight", "*.weight"])
 def test_a_shared_parameter_stays_one_leaf_inside_of_a_call_that_freezes_it(where):
     a, b = nn.Linear(3, 3), nn.Linear(3, 3)
@@ -744,49 +629,6 @@ def test_functional_call_of_a_module_that_differentiates(transform):
     }[transform]
     with untouched(module):
         torch.testing.assert_close(apply(ours), apply(theirs))
-
-
-def test_the_gradient_of_each_sample():
-    module = small()
-    one = lambda x: adprotocol.grad(loss)(module, x)
-    with untouched(module):
-        gradient = vmap(one)(X)
-    assert not any(g.requires_grad for g in gradient.values())
-    for i, x in enumerate(X):
-        agree({name: g[i] for name, g in gradient.items()}, native(module, x)[1])
-    # vmap takes no None from a function, unless told that it is no tensor.
-    names = ["0.weight", "0.bias"]
-    dims = {name: 0 if name in names else None for name, _ in module.named_parameters()}
-    some = vmap(lambda x: adprotocol.grad(loss, where=names)(module, x), out_dims=dims)(X)
-    agree({name: None if g is None else g[0] for name, g in some.items()}, native(module, X[0])[1], names)
-
-
-def test_a_penalty_on_the_gradient_of_the_input():
-    module = small()
-    ours = adprotocol.grad(lambda x, module: module(x).sum())(X, module).square().sum()
-    ours.backward()
-    found = {name: p.grad for name, p in module.named_parameters()}
-    x = X.clone().requires_grad_()
-    plain = copy.deepcopy(module)
-    plain.zero_grad()
-    (gradient,) = torch.autograd.grad(plain(x).sum(), x, create_graph=True)
-    gradient.square().sum().backward()
-    torch.testing.assert_close(found, {name: p.grad for name, p in plain.named_parameters()})
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("where", [None, "0.*"])
-def test_modes_without_gradients_around(mode, where):
-    module = small()
-    _, wanted, _ = native(module, X)
-    with mode():
-        (value, hidden), gradient = value_and_grad(
-            lambda module: (loss(module, X), module[0](X)), where=where, has_aux=True
-        )(module)
-    agree(gradient, wanted, [name for name in wanted if selection(where)(name)])
-    for tensor in (value, hidden, *(g for g in gradient.values() if g is not None)):
-        assert not tensor.requires_grad
-        assert not tensor.is_inference()
 
 
 def test_parameters_made_in_inference_mode_have_gradients_or_an_error():
@@ -912,21 +754,6 @@ def in_threads(*bodies):
     return results
 
 
-def test_two_threads_differentiate_one_module_by_its_flags():
-    module = small()
-    _, wanted, _ = native(module, X)
-    both = threading.Barrier(2, timeout=600)
-
-    def f(module, x):
-        both.wait()
-        value = loss(module, x)
-        both.wait()
-        return value
-
-    for gradient in in_threads(*[lambda: adprotocol.grad(f)(module, X)] * 2):
-        agree(gradient, wanted)
-
-
 @pytest.mark.parametrize("flags_first", [True, False])
 def test_two_threads_with_two_selections_are_right_or_refused(flags_first):
     module = small()
@@ -971,56 +798,6 @@ def test_two_threads_with_two_selections_are_right_or_refused(flags_first):
     assert sum(isinstance(result, Exception) for result in results) <= 1
 
 
-# Training.
-
-OPTIMISERS = {
-    "SGD with momentum": (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), False),
-    "Adam with weight decay": (lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1), False),
-    "AdamW with clipping": (lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1, amsgrad=True), True),
-}
-
-
-@pytest.mark.parametrize("frozen_by", ["flags", "where"])
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_a_training_loop_is_the_native_one_step_by_step(name, frozen_by):
-    optimiser, clip = OPTIMISERS[name]
-    build = lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 4), nn.Linear(4, 1))
-    module = build()
-    plain = copy.deepcopy(module)
-    frozen = {"0.weight", "0.bias", "3.bias"}
-    for path, parameter in plain.named_parameters():
-        parameter.requires_grad_(path not in frozen)
-    where = None
-    if frozen_by == "flags":
-        for path, parameter in module.named_parameters():
-            parameter.requires_grad_(path not in frozen)
-    else:
-        where = lambda path, leaf: isinstance(leaf, nn.Parameter) and path not in frozen
-    initial = copy.deepcopy(module.state_dict())
-    mine, theirs = optimiser(module.parameters()), optimiser(plain.parameters())
-    step = value_and_grad(loss, where=where)
-    parameters = dict(module.named_parameters())
-    for i in range(4):
-        x = X + 0.1 * i
-        value, gradient = step(module, x)
-        for path, g in gradient.items():
-            if path in parameters:
-                parameters[path].grad = g
-        theirs.zero_grad()
-        wanted = loss(plain, x)
-        wanted.backward()
-        if clip:
-            total = [nn.utils.clip_grad_norm_(m.parameters(), 0.01) for m in (module, plain)]
-            torch.testing.assert_close(*total)
-        mine.step()
-        theirs.step()
-        torch.testing.assert_close(value, wanted.detach())
-        torch.testing.assert_close(module.state_dict(), plain.state_dict())
-    for path in frozen:
-        assert torch.equal(module.state_dict()[path], initial[path])
-    assert not torch.equal(module[3].weight, initial["3.weight"])
-
-
 @pytest.mark.parametrize("backend", [None, "eager"])
 def test_gradients_lie_in_memory_as_their_parameters_do(backend):
     """A fused optimiser reads by that order, and clipping writes in place."""
@@ -1036,9 +813,6 @@ def test_gradients_lie_in_memory_as_their_parameters_do(backend):
     module.weight.grad = run(adprotocol.grad(torch.sum))(module.weight)
     nn.utils.clip_grad_norm_([module.weight], 1.0)
     torch.testing.assert_close(module.weight.grad.norm(), torch.tensor(1.0))
-
-
-# Modules nested deep.
 
 
 def nested_modules(depth):

@@ -1,7 +1,6 @@
 """within_gradient on PyTorch, in eager mode."""
 
 import itertools
-import threading
 from functools import partial
 
 import pytest
@@ -214,23 +213,6 @@ def test_any_nesting_to_depth_three_agrees_with_the_oracle(outermost):
         assert answers[0] is derivative, names
         compared += 1
     assert compared > 50
-
-
-def test_a_wrapper_asked_about_in_another_thread_loses_its_derivative_and_is_false():
-    answers = []
-
-    def f(x):
-        def ask():
-            answers.append((within_gradient(x), (x * x).requires_grad))
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        thread.join()
-        ask()
-        return x * x
-
-    torch.func.grad(f)(torch.tensor(2.0))
-    assert answers == [(False, False), (True, True)]
 
 
 def test_a_wrapper_that_outlives_its_transformation_is_false():
