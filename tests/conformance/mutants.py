@@ -212,30 +212,6 @@ def functions(**replaced):
 
 
 @mutant("cond")
-def where_runs_the_functions_at_all_elements():
-    """Operands are what they are where a function is not chosen."""
-    return {"adprotocol._hooks.where._guarded": lambda _functions, _mask, operands: operands}
-
-
-@mutant("cond")
-def where_chooses_the_other():
-    """The function that chooses takes the other."""
-    return functions(where=lambda mask, one, other: toyad.where(mask, other, one))
-
-
-@mutant("cond")
-def where_is_constant():
-    """What was chosen is a constant."""
-    return functions(where=lambda *args: toyad.stop_gradient(toyad.where(*args)))
-
-
-@mutant("cond")
-def where_takes_any_mask():
-    """A mask of numbers is not refused."""
-    return {"adprotocol._hooks.where.predicate": lambda mask, call: (mask, lookup(type(mask)))}
-
-
-@mutant("cond")
 def where_runs_a_function_twice():
     """The functions run once more."""
     real = adprotocol._hooks.branches.Branches.run_true
@@ -318,6 +294,19 @@ def one(value):
     return toyad.zeros(value) + 1.0
 
 
+def operands(change):
+    """Change the operands of a branch that are NumPy's."""
+
+    def changed(pred, t, f, given):
+        return right.cond(pred, t, f, tuple([change(x) if isinstance(x, np.ndarray) else x for x in given]))
+
+    return branches(changed)
+
+
+def untracked(arrays, results, outline):
+    return [toyad.stop_gradient(r) if any(str(r) == str(a) for a in arrays) else r for r in results], outline
+
+
 def backwards(array):
     return toyad.stack([array[i] for i in range(array.shape[0])[::-1]])
 
@@ -368,6 +357,25 @@ for _broken, _products in {
         "columns-stay-in-front": lambda: functions(moveaxis=lambda x, *_: x),
         "a-basis-begins-later": lambda: functions(basis=lambda x, count, start: toyad.basis(x, count, start - 1)),
         "complex-numbers-are-not-refused": lambda: {"adprotocol._gradients.jacobian.is_complex": lambda _: False},
+    },
+    "cond": {
+        "where-chooses-the-other": lambda: functions(where=lambda mask, one, other: toyad.where(mask, other, one)),
+        "where-is-constant": lambda: functions(where=lambda *args: toyad.stop_gradient(toyad.where(*args))),
+        "where-takes-any-mask": lambda: {"adprotocol._hooks.where.predicate": lambda m, call: (m, lookup(type(m)))},
+        "where-runs-the-functions-at-all-elements": lambda: {"adprotocol._hooks.where._guarded": lambda *args: args[2]},
+        "argmax-is-the-first": lambda: functions(argmax=lambda mask: toyad.argmax(mask) * 0),
+        "axes-count-from-the-left": lambda: axis_of(lambda axis, _: -axis - 1),
+        "the-last-axis-is-the-first": lambda: axis_of(lambda axis, _: 0 if axis == -1 else axis),
+        "numpys-operands-are-variables": lambda: operands(toyad.variable),
+        "numpys-operands-are-one-element": lambda: operands(lambda x: x[..., :1]),
+    },
+    "custom_derivative": {
+        "arguments-come-back-as-constants": lambda: rules(lambda rule, arrays, run: untracked(arrays, *run())),
+    },
+    "within_gradient": {
+        "integers-cannot-be-explained": lambda: {
+            "explain": lambda value: right.explain(value) if is_float(value) else 1 / 0
+        },
     },
 }.items():
     MUTANTS.update(_products)
@@ -770,9 +778,10 @@ def forgetting(hook):
     return {hook: forget}
 
 
-for _hook in ("non_differentiable", "trainable", "cond"):
+for _hook in ("non_differentiable", "trainable", "cond", "vjp"):
     # What is given to the hook loses its gradient.
-    MUTANTS[f"{_hook}-drops-gradients"], BREAKS[f"{_hook}-drops-gradients"] = partial(forgetting, _hook), (_hook,)
+    _broken = (_hook,) if _hook != "vjp" else ("vjp", "value_and_grad")
+    MUTANTS[f"{_hook}-drops-gradients"], BREAKS[f"{_hook}-drops-gradients"] = partial(forgetting, _hook), _broken
 
 
 @mutant("custom_derivative")
@@ -835,24 +844,6 @@ def errors_in_rules_leave_recording_off():
 
 def axis_of(change):
     return functions(take=lambda array, indices, axis: toyad.take(array, indices, change(axis, len(array.shape))))
-
-
-@mutant("cond")
-def argmax_is_the_first():
-    """The first element is taken for one that is chosen."""
-    return functions(argmax=lambda mask: toyad.argmax(mask) * 0)
-
-
-@mutant("cond")
-def axes_count_from_the_left():
-    """An axis that counts from behind counts from the left."""
-    return axis_of(lambda axis, _: -axis - 1)
-
-
-@mutant("cond")
-def the_last_axis_is_the_first():
-    """The axis -1 is the first."""
-    return axis_of(lambda axis, _: 0 if axis == -1 else axis)
 
 
 @mutant("cond")

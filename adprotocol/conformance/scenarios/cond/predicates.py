@@ -239,11 +239,11 @@ def error_in_a_branch(h: Checked) -> None:
 def operands_of_any_kind(h: Checked) -> None:
     """Operands may be anything, and reach the branch unchanged.
 
-    No operand, an integer, None, a string, a list, a label and an array arrive unchanged.
+    No operand, an integer, None, a string, a list, a label and an array, of NumPy too, arrive unchanged.
     """
     x = h.array(2.0)
     label = NonDifferentiable(h.array(3.0))
-    operands = (10**30, None, "s" * 50, [x, None], {"label": label}, x, label)
+    operands = (10**30, None, "s" * 50, [x, None], {"label": label}, x, label, h.numpy(h.array([3.0])))
     for pred in (True, h.array(True)):
         h.assert_equal(adprotocol.cond(pred, lambda: 1.0, lambda: 0.0), 1.0, "the result without operands")
         got: Any = adprotocol.cond(pred, lambda *arrived: arrived, lambda *_: None, *operands)
@@ -253,6 +253,7 @@ def operands_of_any_kind(h: Checked) -> None:
         h.assert_equal(got[3][0], 2.0, "the array in a list")
         h.assert_is(got[3][1], None, "None in a list")
         h.check(isinstance(got[6], NonDifferentiable), f"the label arrived as {kind_of(got[6])}")
+        h.assert_is(got[7], operands[7], "the array of NumPy")
         h.assert_equal(got[4]["label"] * got[5] * got[6], 18.0, "label, array and label multiplied")
 
 
