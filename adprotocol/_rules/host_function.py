@@ -203,8 +203,7 @@ class HostCall:
                 f"array(s), not {len(self.types)}, or in other containers; return the same from both"
             )
             raise RuleError(msg)
-        if outline.objects:
-            self.outline = outline
+        self.outline = outline if outline.objects else self.outline
         return [self._agreeing(result, like) for result, like in zip(results, self.types, strict=True)]
 
     def _array(self, leaf: Any) -> Any:
@@ -274,7 +273,9 @@ def _of_numpy(array: Any) -> Any:
     if hasattr(array, "__dask_graph__"):
         msg = "a host function was given an array of Dask, which is lazy; run it on blocks, array.map_blocks(function)"
         raise RuleError(msg)
-    return np.from_dlpack(array, device="cpu") if hasattr(array, "__dlpack__") else np.asarray(array).view()
+    # NumPy 2.0 takes what is on the CPU, and no keyword.
+    to_cpu: Any = {} if np.__version__.startswith("2.0.") else {"device": "cpu"}
+    return np.from_dlpack(array, **to_cpu) if hasattr(array, "__dlpack__") else np.asarray(array).view()
 
 
 def _of_library(value: Any, like: Any) -> Any:
