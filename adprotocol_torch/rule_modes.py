@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,21 +14,25 @@ from adprotocol_torch.tensors import is_float
 from adprotocol_torch.tracking import NO_LEVEL, below_levels, within_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Sequence
 
     from adprotocol.extend import Outline
 
 Tensors = list[torch.Tensor]
 
 
-@contextlib.contextmanager
-def unchanged(tensors: Sequence[torch.Tensor], message: str) -> Iterator[None]:
+class Unchanged:
     """Refuse a block that changes one of the tensors in place."""
-    versions = list(map(version_of, tensors))
-    yield
-    if versions != list(map(version_of, tensors)):
-        raise RuleError(message)
+
+    def __init__(self, tensors: Sequence[torch.Tensor], message: str) -> None:
+        self.tensors, self.message = tensors, message
+
+    def __enter__(self) -> None:
+        self.versions = list(map(version_of, self.tensors))
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self.versions != list(map(version_of, self.tensors)):
+            raise RuleError(self.message)
 
 
 class TensorDerivative(Derivative):
@@ -90,10 +93,10 @@ class TensorDerivative(Derivative):
             )
             raise RuleError(msg)
 
-    def _nothing_changed(self, flowing: Tensors) -> AbstractContextManager[None]:
+    def _nothing_changed(self, flowing: Tensors) -> Unchanged:
         # Others compute with these: a cotangent of several terms is one tensor.
         message = f"a derivative rule of {self.rule.name} changes in place what it was given; change a copy"
-        return unchanged((*flowing, *self.arrays, *self.results), message)
+        return Unchanged((*flowing, *self.arrays, *self.results), message)
 
     def _differentiated_once(self, values: Tensors) -> Tensors:
         """Refuse a derivative of what a rule returned by what its function was given, on which the results depend."""

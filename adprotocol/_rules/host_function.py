@@ -13,7 +13,7 @@ from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.check import is_complex
-from adprotocol._rules.outline import Outline, outlined
+from adprotocol._rules.outline import Arguments, Outline, is_array
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, children_of, count_leaves, map_nodes, treespecs_equal
@@ -97,15 +97,15 @@ class HostFunction(Wrapper):
         """Call the function."""
         if not static and {lookup(type(arg)) for arg in args} == {BINDINGS.NUMPY} and not any(map(holds_objects, args)):
             return self.fun(*map(read_only, args))  # as below, in a third of the time
-        leaves, treespec = flatten_result((args, static))
+        are_arrays = args and not static and all(map(is_array, args))
+        leaves, treespec = (args, None) if are_arrays else flatten_result((args, static))
         binding = sole_framework(leaves, BINDINGS.PLAIN)
         if binding.framework is None:
             args, static = build(treespec, iter(list(map(read_only, leaves))))
             returned = self.fun(*args, **static)
             others = [leaf for leaf in leaves if lookup(type(leaf)) is BINDINGS.WITHOUT_AD]
             return _of_library(returned, others[0]) if others else returned
-        arrays, arguments = outlined(list(map(read_only, leaves)), treespec)
-        call = HostCall(self, arguments)
+        arrays, call = list(filter(is_array, leaves)), HostCall(self, Arguments(list(map(read_only, leaves)), treespec))
         like = None if self.like is None else call.expected(arrays)
         expected = call.outline
         message = f"{self.name} is a host function, which has no derivative; give it a rule with custom_derivative"

@@ -63,13 +63,15 @@ def held(value: Any) -> list[Any]:
 
     What a function finds among its global names is not meant.
     """
+    if isinstance(value, types.FunctionType):  # first: a call of a function with a rule looks into closures
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+        return [*vars(value).values(), *cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    if type(value).__name__ in ("builtin_function_or_method", "ufunc"):
+        return [getattr(value, "__self__", None)]
     has_dict, slots = layout(type(value))
     parts = list(value.__dict__.values()) if has_dict else []
     parts.extend([getattr(value, name) for name in slots if hasattr(value, name)])
-    if isinstance(value, types.FunctionType):
-        parts.extend([cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)])
-        parts.extend((*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()))
-    elif isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
+    if isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
         parts.extend((getattr(value, "__func__", None), value.__self__))
     elif isinstance(value, functools.partial):
         parts.extend((value.func, *value.args, *value.keywords.values()))
