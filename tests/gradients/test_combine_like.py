@@ -1,4 +1,4 @@
-"""`combine(..., like=model)`: one loop of gradient steps, differentiated itself, for every kind of model."""
+"""`combine(..., like=model)`: one loop of gradient steps, differentiated itself, and structures that do not match."""
 
 import dataclasses
 
@@ -7,12 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from ad_backends import AUTOGRAD, JAX, TORCH, close, on_every_backend
+from ad_backends import JAX, TORCH, close
 
-import adprotocol
-from adprotocol import NonDifferentiable, combine, grad, partition, tree_map, value_and_grad
+from adprotocol import combine, grad, partition, tree_map, value_and_grad
 from adprotocol.errors import TreeError
-from adprotocol.extend import tree_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,33 +44,9 @@ class TorchLine(torch.nn.Module):
         return self.scale * self.slope * x + self.offset
 
 
-def dataclass_line(ad):
-    return Line(ad.make(3.0), ad.make(1.0), ad.make(2.0))
+def dataclass_line():
+    return Line(*map(TORCH.make, (3.0, 1.0, 2.0)))
 
-
-def equinox_line():
-    eqx = pytest.importorskip("equinox", reason="Equinox is not installed")
-
-    class EquinoxLine(eqx.Module):
-        slope: jax.Array
-        offset: jax.Array
-        scale: NonDifferentiable = eqx.field(default_factory=lambda: NonDifferentiable(2.0))
-        name: str = eqx.field(static=True, default="line")
-
-        def __call__(self, x):
-            return self.scale * self.slope * x + self.offset
-
-    return EquinoxLine(jnp.float32(3.0), jnp.float32(1.0))
-
-
-MODELS = {
-    "dataclass of jax": (JAX, lambda: dataclass_line(JAX)),
-    "dataclass of torch": (TORCH, lambda: dataclass_line(TORCH)),
-    "dataclass of autograd": (AUTOGRAD, lambda: dataclass_line(AUTOGRAD)),
-    "Equinox module": (JAX, equinox_line),
-    "torch module": (TORCH, lambda: TorchLine(3.0, 1.0)),
-}
-every_model = pytest.mark.parametrize(("ad", "make"), MODELS.values(), ids=MODELS)
 
 RATE = 0.05
 
@@ -117,38 +91,7 @@ def matches(found, want):
         assert close(got, expected)
 
 
-X, Y = 1.5, -2.0
-
-
-@every_model
-def test_the_outer_gradient_through_two_steps_is_the_closed_form(ad, make):
-    matches(value_and_grad(after_adapting)(make(), ad.make(X), ad.make(Y)), closed_form(3.0, 1.0, X, Y))
-
-
-@every_model
-def test_the_model_is_untouched_and_the_result_has_its_class(ad, make):
-    model = make()
-    before = adprotocol.trainable(model)
-    adapted = adapt(model, ad.make(X), ad.make(Y))
-    assert type(adapted) is type(model)
-    assert not close(adapted.slope, 3.0)
-    after = adprotocol.trainable(model)
-    assert all(new is old for new, old in zip(parts(after), parts(before), strict=True))
-
-
-@every_model
-def test_the_parts_of_the_result_are_those_of_the_model(ad, make):
-    adapted = adapt(make(), ad.make(X), ad.make(Y), steps=1)
-    mine, theirs = partition(adapted), partition(make())
-    for one, other in zip(mine, theirs, strict=True):
-        flags = [[leaf is None for leaf in tree_leaves((part,))] for part in (one, other)]
-        assert flags[0] == flags[1]
-    assert adprotocol.within_gradient(adapted) is False or ad is TORCH
-
-
-@pytest.mark.parametrize(
-    "make", [lambda: dataclass_line(TORCH), lambda: TorchLine(3.0, 1.0)], ids=["dataclass", "module"]
-)
+@pytest.mark.parametrize("make", [dataclass_line, lambda: TorchLine(3.0, 1.0)], ids=["dataclass", "module"])
 @pytest.mark.parametrize("way", ["torch.func", "vmap", "loop", "eager", "aot_eager"])
 def test_pytorch_in_every_way(make, way):
     xs = torch.tensor([1.5, 0.5, -1.0], dtype=torch.float64)
@@ -196,15 +139,6 @@ def test_jax_under_vmap_and_jit():
     model = RegisteredLine(*[JAX.make(number) for number in (3.0, 1.0, 2.0)])
     matches(value_and_grad(tasks)(model, xs, ys), want)
     matches(jax.jit(jax.value_and_grad(tasks))(model, xs, ys), want)
-
-
-@on_every_backend
-def test_like_a_container_is_the_container(ad):
-    model = {"w": ad.make(1.0), "n": 3, "none": None}
-    new = combine({"w": ad.make(2.0), "n": None, "none": None}, model, like=model)
-    assert close(new["w"], 2.0)
-    assert new["n"] == 3
-    assert new["none"] is None
 
 
 def test_a_module_inside_of_a_structure():

@@ -9,7 +9,6 @@ import re
 from typing import Any, NamedTuple
 
 import attrs
-import autograd
 import equinox as eqx
 import flax.struct
 import jax
@@ -134,27 +133,6 @@ def test_an_object_array_that_hides_arrays_of_a_framework_is_refused(array):
         trainable([array, 1.0])
 
 
-def test_boxes_and_tracers_take_gradients_as_what_is_in_them():
-    seen = []
-
-    def f(x):
-        params, rest = partition({"x": x, "n": 3})
-        assert params["x"] is x
-        assert rest["n"] == 3
-        seen.append(type(x).__name__)
-        return x * 2.0
-
-    jax.jit(f)(1.0)
-    jax.grad(f)(1.0)
-    jax.vmap(f)(jnp.ones(2))
-    autograd.grad(f)(1.0)
-    torch.func.grad(f)(torch.tensor(1.0))
-    assert len(seen) == 5
-    assert jax.jit(lambda i: trainable([i]) == [None] and i)(1) == 1
-    # A box of a list is a container of boxes.
-    assert autograd.grad(lambda x: trainable({"l": x})["l"][1]["b"] * 3.0)([1.0, {"b": 2.0}]) == [0.0, {"b": 3.0}]
-
-
 class Kernel(NamedTuple):
     variance: Any
     scale: Any = 2
@@ -235,21 +213,6 @@ def test_the_parts_are_like_the_whole_and_make_it_up_again(kind):
         assert getattr(params, attribute, 0) == getattr(again, attribute, 0) == getattr(tree, attribute, 0)
 
 
-def test_the_argument_is_not_changed():
-    inner = [1.0, 3]
-    tree = {"a": inner, "m": Model(inner)}
-    partition(tree)
-    assert tree["a"] is inner
-    assert tree["m"].kernel is inner
-    assert inner == [1.0, 3]
-
-
-def test_an_array_at_two_places_is_two_leaves():
-    x = jnp.ones(2)
-    params, _ = partition({"a": x, "b": [x]})
-    assert params["a"] is params["b"][0] is x
-
-
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -278,14 +241,6 @@ def test_a_module_is_a_dict_in_the_order_of_its_parameters_where_tied_ones_are_o
     assert rest["norm.running_mean"] is net.norm.running_mean
     state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
     assert {name: id(value) for name, value in combine(params, rest).items()} == {k: id(v) for k, v in state.items()}
-
-
-def test_a_parameter_at_two_places_is_trained_at_the_first():
-    weight, layer = nn.Parameter(torch.ones(1)), nn.Linear(1, 1)
-    assert trainable([weight, {"w": weight}, 1.0]) == [weight, {"w": None}, 1.0]
-    first, second = trainable([layer, layer])
-    assert first["weight"] is layer.weight
-    assert second == {"weight": None, "bias": None}
 
 
 def test_new_leaves_are_put_in_the_place_of_a_module_inside_a_structure():
@@ -352,15 +307,6 @@ def test_combine_of_ordered_dicts_never_exchanges_their_leaves():
     except TreeError:
         return
     assert joined == {"b": 1.0, "a": 2.0}
-
-
-def test_parts_of_parts():
-    tree = {"a": 1.0, "b": [2.0, 3]}
-    params, _ = partition(tree)
-    inner, outer = partition(params, where="b.*")
-    assert (inner, outer) == ({"a": None, "b": [2.0, None]}, {"a": 1.0, "b": [None, None]})
-    assert trainable(params) == params
-    assert combine(outer, inner, tree) == tree
 
 
 @pytest.mark.parametrize("kind", [dict, "dataclass", "module"])

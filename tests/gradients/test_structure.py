@@ -101,12 +101,6 @@ def test_two_frameworks_are_refused_by_name(tree):
             call(tree)
 
 
-def test_numpy_and_numbers_mix_with_any():
-    x = np.ones(2)
-    for array in (torch.ones(1), jnp.ones(1)):
-        assert trainable([array, x, 1.0, np.float32(1.0), 3]) == [array, x, 1.0, np.float32(1.0), None]
-
-
 # Cycles.
 
 
@@ -343,41 +337,6 @@ def test_an_array_that_no_plugin_claims_is_refused(call):
 
 
 # Modules inside.
-
-
-@dataclasses.dataclass
-class First:
-    """Only the second field is trained."""
-
-    a: Any
-    b: Any
-    __trainable__ = ("b",)
-
-
-def test_each_module_among_declared_parts_has_its_own_flags():
-    frozen, half = nn.Linear(1, 1), nn.Linear(1, 1)
-    frozen.requires_grad_(False)
-    half.bias.requires_grad_(False)
-    tree = {
-        "z": First([half, 1.0], 2.0),
-        "a": frozen,
-        "m": First(nn.Linear(1, 1), {"q": half, "p": [nn.Linear(1, 1), 3.0], "o": frozen}),
-        "b": [half, Eqx(nn.Linear(1, 1))],
-    }
-    assert taken(tree) == [
-        "b.0.weight",
-        "b.1.child.bias",
-        "b.1.child.weight",
-        "m.b.p.0.bias",
-        "m.b.p.0.weight",
-        "m.b.p.1",
-        "z.b",
-    ]
-    params, rest = partition(tree)
-    assert params["b"][1].child["weight"] is tree["b"][1].child.weight
-    assert type(params["m"]) is First
-    assert rest["m"].b["q"]["weight"] is half.weight  # trained at its first place, b.0
-    assert rest["a"]["bias"] is frozen.bias
 
 
 def test_where_reaches_into_modules_inside_structures():

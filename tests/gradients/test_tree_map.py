@@ -38,17 +38,6 @@ def test_a_label_beside_a_leaf_gives_its_value():
     assert tree_map(lambda a, b: a + b, {"x": 1.0}, {"x": NonDifferentiable(2.0)}) == {"x": 3.0}
 
 
-@on_every_backend
-def test_a_step_of_an_optimiser(ad):
-    model = {"w": ad.make(2.0), "scale": NonDifferentiable(ad.make(3.0)), "n": 2}
-    gradient = grad(lambda m: m["w"] ** 2 * m["scale"])(model)
-    step = tree_map(lambda leaf, slope: leaf if slope is None else leaf - 0.1 * slope, model, gradient)
-    assert close(step["w"], 0.8)
-    assert isinstance(step["scale"], NonDifferentiable)
-    assert step["n"] == 2
-    assert grad(lambda m: m["w"] ** 2 * m["scale"])(step)["scale"] is None  # still frozen
-
-
 def test_a_module_gives_a_dict():
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     module = torch.nn.Linear(2, 1)

@@ -19,7 +19,7 @@ from torch import nn
 from tree_kinds import paths as names
 from tree_kinds import taken as selected
 
-from adprotocol import NonDifferentiable, combine, partition, trainable
+from adprotocol import NonDifferentiable, trainable
 from adprotocol.errors import SelectionError, TreeError
 
 
@@ -45,28 +45,6 @@ def sum_of_products():
 
 
 # Patterns.
-
-
-@pytest.mark.parametrize(
-    ("where", "paths"),
-    [
-        ("bias", ["bias"]),
-        ("left.*", ["left.variance", "left.scale"]),
-        ("*.variance", ["left.variance", "right.0.variance", "right.1.second.variance"]),
-        ("right.*.variance", ["right.0.variance", "right.1.second.variance"]),
-        ("right.?.variance", ["right.0.variance"]),
-        ("right.[!0].*", ["right.1.first", "right.1.second.variance", "right.1.second.scale"]),
-        ("[bl]*s*", ["bias", "left.scale"]),
-        (["bias", "*.first"], ["bias", "right.1.first"]),
-        (("bias", "bias", "b*"), ["bias"]),
-        ({"left.scale", "bias"}, ["bias", "left.scale"]),
-        (frozenset({"right.1.first"}), ["right.1.first"]),
-    ],
-)
-def test_patterns_over_dotted_paths(where, paths):
-    assert selected(sum_of_products(), where) == paths
-    params, rest = partition(sum_of_products(), where)
-    assert sorted([*selected(params, "*"), *selected(rest, "*")]) == sorted(names(sum_of_products()))
 
 
 def test_star_selects_all_that_is_there_and_the_value_itself():
@@ -123,17 +101,6 @@ def test_a_key_that_looks_like_a_pattern_is_reached_by_a_bracket():
 # Predicates.
 
 
-def test_a_predicate_sees_each_path_with_its_leaf_once():
-    x = jnp.ones(2)
-    tree = {"a": [x, 3, None], "k": Kernel("s", NonDifferentiable(1.0))}
-    seen = []
-    trainable(tree, where=lambda path, leaf: seen.append((path, leaf)) or False)
-    assert [path for path, _ in seen] == ["a.0", "a.1", "a.2", "k.variance", "k.scale"]
-    assert [leaf is given for (_, leaf), given in zip(seen, [x, 3, None, "s", tree["k"].scale], strict=True)] == [
-        True
-    ] * 5
-
-
 @pytest.mark.parametrize("answer", [np.bool_, bool], ids=lambda answer: answer.__name__)
 def test_a_predicate_may_answer_with_a_bool_of_numpy(answer):
     assert selected(sum_of_products(), lambda path, leaf: answer(leaf > 6.0)) == ["bias", "right.1.second.scale"]
@@ -173,56 +140,6 @@ def test_a_predicate_may_be_a_callable_object_or_a_bound_method():
 
 
 # Masks.
-
-
-@pytest.mark.parametrize(
-    ("mask", "paths"),
-    [
-        (True, None),
-        (False, []),
-        (np.True_, None),
-        ({"left": True, "right": False, "bias": False}, ["left.variance", "left.scale"]),
-        ({"left": Kernel(False, True), "right": False, "bias": True}, ["bias", "left.scale"]),
-        ({"bias": False, "left": False, "right": [Kernel(True, False), False]}, ["right.0.variance"]),
-        (
-            {
-                "left": Kernel(False, np.True_),
-                "right": [Kernel(False, False), Pair(True, Kernel(False, True))],
-                "bias": False,
-            },
-            ["left.scale", "right.1.first", "right.1.second.scale"],
-        ),
-        (
-            {"left": False, "right": [False, Pair(False, True)], "bias": False},
-            ["right.1.second.variance", "right.1.second.scale"],
-        ),
-    ],
-)
-def test_a_mask_or_the_upper_part_of_one(mask, paths):
-    assert selected(sum_of_products(), mask) == (names(sum_of_products()) if paths is None else paths)
-
-
-def ordered(**items):
-    return collections.OrderedDict(items)
-
-
-def default(**items):
-    return collections.defaultdict(bool, items)
-
-
-@pytest.mark.parametrize("make", [dict, ordered, default])
-@pytest.mark.parametrize("masked", [dict, ordered, default])
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_mask_selects_by_key_whatever_the_order_of_the_keys(make, masked, nested):
-    tree, mask = make(b=1.0, a=2.0, c=3.0), masked(c=False, b=True, a=False)
-    if nested:  # as the upper part of a structure
-        tree, mask = [make(b=[1.0], a=[2.0, 2.5], c={}), 4.0], [mask, False]
-    try:
-        found = selected(tree, mask)
-    except SelectionError:
-        assert make is not masked  # a mask of another class may be refused, never misread
-        return
-    assert found == (["0.b.0"] if nested else ["b"])
 
 
 def test_keys_that_cannot_be_sorted_are_told_apart():
@@ -342,52 +259,7 @@ def test_a_mask_that_is_cyclic_is_a_tree_error():
             trainable({"a": 1.0}, where=mask)
 
 
-@jax.tree_util.register_pytree_with_keys_class
-class Table:
-    """A node with an array as metadata: no hash, and no equality that is a bool."""
-
-    def __init__(self, weight, rows):
-        self.weight, self.rows = weight, rows
-
-    def tree_flatten_with_keys(self):
-        return [(jax.tree_util.GetAttrKey("weight"), self.weight)], self.rows
-
-    @classmethod
-    def tree_unflatten(cls, rows, children):
-        return cls(*children, rows)
-
-
-def test_static_fields_that_cannot_be_compared_are_no_obstacle():
-    for _ in range(2):  # each time with another array
-        model = Table(jnp.ones(1), np.arange(3))
-        params, rest = partition(model)
-        assert params.weight is model.weight
-        assert params.rows is rest.rows is model.rows
-        assert combine(params, rest).weight is model.weight
-        assert selected(model, Table(True, np.arange(3))) == ["weight"]
-        assert selected([model, 1.0], [Table(True, np.arange(3)), False]) == ["0.weight"]
-
-
 # What `where` replaces, and what it cannot.
-
-
-class Declared(nn.Module):
-    __trainable__ = ("weight",)
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1), requires_grad=False)
-        self.bias = nn.Parameter(torch.ones(1))
-        self.register_buffer("running", torch.ones(1))
-
-
-@pytest.mark.parametrize(
-    "where", ["bias", ["b*"], lambda path, leaf: path == "bias", {"weight": False, "bias": True, "running": False}]
-)
-def test_where_replaces_declarations_and_flags(where):
-    assert selected(Declared(), None) == []
-    assert selected(Declared(), where) == ["bias"]
-    assert selected(Declared(), ["weight", "bias"]) == ["bias", "weight"]
 
 
 INCAPABLE = {

@@ -1,8 +1,7 @@
-"""Staged and batched `cond`: every structure that a concrete one takes and returns, unregistered ones too."""
+"""Staged and batched `cond`: the order of keys, exported programs, and which results match."""
 
 import collections
 import dataclasses
-import functools
 import pathlib
 from typing import Any, NamedTuple
 
@@ -13,9 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from adprotocol import NonDifferentiable, cond
+from adprotocol import cond
 from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import tree_leaves
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +50,6 @@ class Ordinary:
 
 THING = Ordinary("thing")
 
-MAKERS = {
-    "frozen": lambda x: Frozen(a=x),
-    "computed": Computed,
-    "attrs": Attrs,
-    "nested": lambda x: [{"k": Frozen(a=(Pair(Attrs(x)), None))}],
-    "with-a-label": lambda x: Frozen(a=x, rest=NonDifferentiable(1.0 * x)),
-    "with-constants": lambda x: Pair(x, ["s", len, THING, Ordinary, b"b"]),
-}
-
 
 @pytest.fixture(autouse=True)
 def forgotten():
@@ -72,82 +61,12 @@ def compiled(f):
     return torch.compile(f, fullgraph=True, backend="aot_eager")
 
 
-def of_jax(value):
-    return jnp.float32(value)
-
-
-def jax_slope(f, value):
-    return jax.grad(f)(of_jax(value))
-
-
-def torch_slope(f, value):
-    x = torch.tensor(value, requires_grad=True)
-    return torch.autograd.grad(f(x), x)[0]
-
-
-def jax_rows(f, values):
-    return jax.vmap(f)(jnp.array(values)).tolist()
-
-
-def torch_rows(f, values):
-    return torch.vmap(f)(torch.tensor(values)).tolist()
-
-
-WAYS = {"jax": (jax.jit, of_jax, jax_slope), "torch": (compiled, torch.tensor, torch_slope)}
-BATCHES = {"jax": (jax_rows, jax.grad), "torch": (torch_rows, torch.func.grad)}
-
-
-def leaves(tree):
-    return tree_leaves((tree,))
-
-
-def array_of(made, like):
-    """Return the first array in a result, which must be of the structure of `like`, with the same constants."""
-    assert type(made) is type(like)
-    found, wanted = leaves(made), leaves(like)
-    assert len(found) == len(wanted)
-    arrays = [leaf for leaf in found if hasattr(leaf, "dtype") and not isinstance(leaf, NonDifferentiable)]
-    for leaf, other in zip(found, wanted, strict=True):
-        assert isinstance(leaf, NonDifferentiable) == isinstance(other, NonDifferentiable)
-        if not hasattr(other, "dtype") and not isinstance(other, NonDifferentiable):
-            assert leaf is other or leaf == other
-    label = next((leaf for leaf in found if isinstance(leaf, NonDifferentiable)), 1.0)
-    return arrays[0] * label
-
-
-# A label makes the value x * constant(x).
-def expected(name, x):
-    value, slope = (3.0 * x, 3.0) if x > 0 else (x * x, 2.0 * x)
-    return (value * value, slope * value) if name == "with-a-label" else (value, slope)
-
-
-def choose(make, x):
-    return array_of(cond(x > 0.0, lambda x: make(3.0 * x), lambda x: make(x * x), x), make(x))
-
-
-@pytest.mark.parametrize("framework", WAYS)
-@pytest.mark.parametrize("name", MAKERS)
-def test_a_staged_cond_returns_it(name, framework):
-    stage, array, slope = WAYS[framework]
-    f = stage(functools.partial(choose, MAKERS[name]))
-    for point in (2.0, -2.0):
-        value, derivative = expected(name, point)
-        assert float(f(array(point))) == value
-        assert float(slope(f, point)) == derivative
-
-
-@pytest.mark.parametrize("framework", BATCHES)
-@pytest.mark.parametrize("name", MAKERS)
-def test_a_batched_cond_returns_it(name, framework):
-    rows, grad = BATCHES[framework]
-    f = functools.partial(choose, MAKERS[name])
-    assert rows(f, [2.0, -2.0]) == [expected(name, 2.0)[0], expected(name, -2.0)[0]]
-    assert rows(grad(f), [2.0, -2.0]) == [expected(name, 2.0)[1], expected(name, -2.0)[1]]
+WAYS = {"jax": (jax.jit, jnp.float32), "torch": (compiled, torch.tensor)}
 
 
 @pytest.mark.parametrize("framework", WAYS)
 def test_dicts_keep_their_order_and_match_in_any(framework):
-    stage, array, _ = WAYS[framework]
+    stage, array = WAYS[framework]
 
     def f(x):
         made = cond(x > 0, lambda: {"b": x, "c": 2 * x, "a": x}, lambda: {"a": x, "c": 3 * x, "b": x})

@@ -1,9 +1,7 @@
 """NonDifferentiable, the label for one field."""
 
-import copy
 import math
 import operator
-import pickle
 
 import autograd
 import autograd.numpy as anp
@@ -85,26 +83,6 @@ def test_conversions():
         len(NonDifferentiable(1.0))
     with pytest.raises(AttributeError):
         _ = label.no_such_attribute
-
-
-def test_nested_labels_are_one():
-    label = NonDifferentiable(NonDifferentiable(NonDifferentiable(2.0)))
-    assert type(label.held) is float
-    assert repr(label) == "NonDifferentiable(2.0)"
-    assert repr(NonDifferentiable[float](2.0)) == "NonDifferentiable(2.0)"
-
-
-def test_copy_deepcopy_and_pickle():
-    label = NonDifferentiable(A.copy())
-    shallow, deep = copy.copy(label), copy.deepcopy(label)
-    assert shallow.held is label.held
-    assert deep.held is not label.held
-    copies = [deep, *(pickle.loads(pickle.dumps(label, p)) for p in range(pickle.HIGHEST_PROTOCOL + 1))]  # noqa: S301
-    for other in copies:
-        assert type(other) is NonDifferentiable
-        assert np.array_equal(other.value, A)
-        other.held[0] = 9.0
-        assert label.held[0] == 3.0
 
 
 def test_numpy_functions():

@@ -178,25 +178,6 @@ def test_combine_undoes_partition_with_the_identical_leaves(ad, spec, data):
 @on_every_backend
 @modest
 @given(spec=STRUCTURES, data=st.data())
-def test_predicate_mask_and_patterns_select_alike(ad, spec, data):
-    tree = build(spec, lambda _, spec: leaf(ad, *spec))
-    able = capable(spec)
-    assume(able)
-    chosen = data.draw(st.sets(st.sampled_from(able), min_size=1))
-    leaves = dict(walk(tree))
-    want = build(spec, lambda path, _: leaves[path] if path in chosen else None)
-    patterns = [glob.escape(path) for path in chosen]
-    mask = build(spec, lambda path, _: path in chosen)
-    numpy_mask = build(spec, lambda path, _: np.bool_(path in chosen))
-    for where in (lambda path, _: path in chosen, mask, numpy_mask, patterns, set(patterns), tuple(patterns)):
-        assert alike(trainable(tree, where=where), want)
-    if len(patterns) == 1:
-        assert alike(trainable(tree, where=patterns[0]), want)
-
-
-@on_every_backend
-@modest
-@given(spec=STRUCTURES, data=st.data())
 def test_what_cannot_take_a_gradient_is_refused_by_its_path_however_it_is_selected(ad, spec, data):
     tree = build(spec, lambda _, spec: leaf(ad, *spec))
     able = set(capable(spec))

@@ -19,38 +19,6 @@ A = 3.0 * np.eye(3) + np.arange(9.0).reshape(3, 3)
 B = np.array([1.0, 2.0, 3.0])
 
 
-@custom_derivative
-@host_function(like=lambda a, b: b)
-def solve(a, b):
-    """The example of the documentation."""
-    assert type(a) is type(b) is np.ndarray
-    return np.linalg.solve(a, b)
-
-
-@solve.defvjp
-def _(cotangent, x, a, b):
-    adjoint = solve(a.T, cotangent)
-    return lambda: -adjoint[:, None] * x, adjoint
-
-
-@with_rules
-def test_a_portable_rule_around_a_host_function_is_differentiated_at_any_order(ad):
-    a, b = ad.make(A), ad.make(B)
-    assert close(solve(a, b), np.linalg.solve(A, B))
-
-    def loss(solver):
-        return lambda b: (solver(a, b) ** 2).sum()
-
-    inverse = np.linalg.inv(A)
-    assert close(ad.derivative(loss(solve))(b), 2.0 * inverse.T @ inverse @ B)
-    twice = ad.derivative(lambda b: (ad.derivative(loss(solve))(b) * b).sum())(b)
-    assert close(twice, 4.0 * inverse.T @ inverse @ B)
-    by_a = ad.derivative(lambda a: solve(a, b).sum())(a)
-    x = np.linalg.solve(A, B)
-    assert close(by_a, -np.outer(np.linalg.solve(A.T, np.ones(3)), x))
-    assert close(ad.tangent(lambda b: solve(a, b), b, b), x)
-
-
 @beyond_numpy
 @pytest.mark.parametrize(
     ("fun", "like", "message"),

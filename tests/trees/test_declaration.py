@@ -30,7 +30,7 @@ from tree_kinds import (
     taken,
 )
 
-from adprotocol import NonDifferentiable, grad, register_trainable, trainable
+from adprotocol import grad, register_trainable, trainable
 from adprotocol.errors import DeclarationError
 
 # Classes of each kind are in tree_kinds, with a field `a` that is declared and a field `b` that is not.
@@ -171,26 +171,6 @@ def test_a_method_in_place_of_a_property_is_refused():
         trainable(Method())
 
 
-def test_a_field_that_is_named_still_takes_a_gradient_only_if_it_can():
-    made = declaring(("a", "b", "c", "d"), a=1, b="s", c=None, d=2.0)
-    assert taken(made()) == ["d"]
-    assert taken(made(b=NonDifferentiable(1.0))) == ["d"]
-
-
-# What a declaration covers.
-
-
-def test_a_declaration_covers_all_that_is_below_the_field():
-    inner = declaring(("b",))
-    tree = {"k": Data(a=[inner(), 3.0, {"x": 4.0}], b=[inner(), 5.0, nn.Linear(1, 1)]), "l": 6.0}
-    assert taken(tree) == ["k.a.0.b", "k.a.1", "k.a.2.x", "l"]
-
-
-def test_a_field_frozen_above_is_frozen_below_whatever_is_declared_there():
-    outer = declaring(("b",))
-    assert taken(outer(a=Data(), b=Data(a=Data(1.0, 2.0), b=1.0))) == ["b.a.a"]
-
-
 class Nested(nn.Module):
     def __init__(self):
         super().__init__()
@@ -273,9 +253,6 @@ def test_an_attribute_that_post_init_adds_is_a_field():
     assert taken(Later()) == ["c"]
 
 
-# The instance decides.
-
-
 @dataclasses.dataclass
 class ByInstance:
     a: Any
@@ -285,27 +262,6 @@ class ByInstance:
     @property
     def __trainable__(self):
         return {"a", "b"} - {self.fixed}
-
-
-class ModuleByInstance(nn.Module):
-    def __init__(self, fixed):
-        super().__init__()
-        self.a, self.b, self.fixed = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1)), fixed
-
-    @property
-    def __trainable__(self):
-        return {"a", "b"} - {self.fixed}
-
-
-def test_a_property_depends_on_the_instance_and_may_change_from_call_to_call():
-    pair = [ByInstance(1.0, 2.0), ByInstance(1.0, 2.0, fixed="a")]
-    assert taken(pair) == ["0.a", "1.b"]
-    pair[0].fixed = ""
-    assert taken(pair) == ["0.a", "0.b", "1.b"]
-    first, second = ModuleByInstance("a"), ModuleByInstance("b")
-    assert taken([first, second]) == ["0.b", "1.a"]
-    first.fixed = ""
-    assert taken([first, second]) == ["0.a", "0.b", "1.a"]
 
 
 def test_a_property_that_names_an_unknown_field_or_fails_says_so():
@@ -369,19 +325,6 @@ def test_a_subclass_inherits_and_may_declare_anew():
     assert taken(Widest()) == ["a"]
 
 
-def test_the_first_of_several_bases_decides():
-    class First:
-        __trainable__ = ("b",)
-
-    class Both(First, Data):
-        pass
-
-    class Reversed(Data, First):
-        pass
-
-    assert taken([Both(), Reversed()]) == ["0.b", "1.a"]
-
-
 def test_a_class_may_declare_after_it_was_first_seen():
     later = dataclasses.make_dataclass("Late", [("a", Any, 1.0), ("b", Any, 2.0)])
     tree = {"m": [later()]}
@@ -421,14 +364,6 @@ def test_a_declaration_of_a_subclass_comes_before_registered_names_of_its_base()
     assert taken([base(), below()]) == ["0.b", "1.a"]
     register_trainable(below, ("a", "b"))
     assert taken([base(), below()]) == ["0.b", "1.a", "1.b"]
-
-
-def test_registered_names_hold_for_every_instance_and_are_replaced():
-    kernel = fresh(Named)
-    assert register_trainable(kernel, "b") is None
-    assert taken([kernel(), kernel()]) == ["0.b", "1.b"]
-    register_trainable(kernel, frozenset("a"))
-    assert taken([kernel(), kernel()]) == ["0.a", "1.a"]
 
 
 def test_a_registered_class_of_a_framework():
@@ -534,17 +469,6 @@ def test_a_field_declared_anew_has_the_metadata_of_the_subclass():
         a: Any = dataclasses.field(default=1.0, metadata={"trainable": False})
 
     assert taken(Thawed()) == ["b", "c"]
-
-
-def test_metadata_and_names_both_have_to_allow_a_field():
-    made = dataclasses.make_dataclass(
-        "Both",
-        [("a", Any, 1.0), ("b", Any, dataclasses.field(default=2.0, metadata={"trainable": False})), ("c", Any, 3.0)],
-        namespace={"__trainable__": ("a", "b")},
-    )
-    assert taken(made()) == ["a"]
-    register_trainable(made, ["b", "c"])
-    assert taken(made()) == ["c"]
 
 
 @pytest.mark.parametrize("flag", [0, 1, None, "no", ()])

@@ -3,12 +3,11 @@
 import functools
 import types
 
-import autograd
 import pytest
 
 import adprotocol
-from adprotocol import non_differentiable, within_gradient
-from adprotocol.errors import NotConstantError, OpaqueValueError
+from adprotocol import within_gradient
+from adprotocol.errors import OpaqueValueError
 from adprotocol.extend import search
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -100,19 +99,6 @@ def test_only_what_is_entered_is_looked_into():
 def test_an_object_that_hides_an_array_is_refused(hold):
     with pytest.raises(OpaqueValueError, match="which holds a torch Tensor"):
         within_gradient([HOLDS[hold](X)])
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda x: lambda y: y * x, lambda x: lambda y, k=x: y * k, lambda x: functools.partial(lambda k, y: k * y, x)],
-    ids=["closure", "default", "partial"],
-)
-def test_a_function_with_a_tracked_value_is_no_constant_result(make):
-    def loss(x):
-        return non_differentiable(lambda: make(x))()(2.0)
-
-    with pytest.raises(NotConstantError, match="closes over values that are differentiated"):
-        autograd.grad(loss)(1.0)
 
 
 def test_without_more_a_search_looks_into_functions_and_what_is_around_them():

@@ -1,6 +1,5 @@
 """Kinds of node: how each class is taken apart and put together again, past its constructor, or refused by name."""
 
-import collections
 import dataclasses
 import enum
 import functools
@@ -9,7 +8,6 @@ import typing
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import attrs
-import equinox as eqx
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -21,7 +19,6 @@ from torch.utils import _pytree
 from tree_kinds import EVERYWHERE, paths
 
 from adprotocol import (
-    NonDifferentiable,
     combine,
     grad,
     non_differentiable,
@@ -335,17 +332,9 @@ def test_a_member_of_an_enum_is_a_constant():
     assert grad(lambda tree: tree["x"] * (tree["p"] is Planet.EARTH), backend="autograd")(tree) == {"p": None, "x": 1.0}
 
 
-# Named tuples.
-
-
 class Pair(NamedTuple):
     a: Any
     n: Any = 3
-
-
-class SubPair(Pair):
-    def total(self):
-        return self.a + self.n
 
 
 class Validated(Pair):
@@ -358,13 +347,6 @@ class Validated(Pair):
 class FromOne(Pair):
     def __new__(cls, a):
         return super().__new__(cls, a, 3)
-
-
-@pytest.mark.parametrize("cls", [Pair, SubPair, collections.namedtuple("Old", "a n", defaults=[3])])  # noqa: PYI024
-def test_named_tuples_keep_their_class(cls):
-    params, rest = partition([cls(1.0)])
-    assert (params, rest, combine(params, rest)) == ([cls(1.0, None)], [cls(None, 3)], [cls(1.0)])
-    assert {type(tree[0]) for tree in (params, rest, combine(params, rest))} == {cls}
 
 
 @pytest.mark.parametrize("cls", [Validated, FromOne])
@@ -503,22 +485,6 @@ def test_a_class_registered_in_a_namespace_of_its_own_is_no_node():
         trainable([cls(jnp.ones(1))])
 
 
-def test_a_partial_of_jax_is_a_node_and_one_of_python_a_function():
-    x = jnp.ones(2)
-    tree = [jax.tree_util.Partial(jnp.dot, x), functools.partial(jnp.dot, x), 1.0]
-    params, rest = partition(tree)
-    assert params[0].args[0] is x
-    assert rest[0].args == (None,)
-    assert params[1] is None
-    assert grad(lambda tree: tree[0](x))(tree)[0].args[0].tolist() == [1.0, 1.0]
-
-    def asked(x):
-        assert within_gradient(jax.tree_util.Partial(jnp.dot, x)) is True
-        return non_differentiable(jax.tree_util.Partial(jnp.multiply, x))(x)  # as of any function
-
-    assert jax.grad(asked)(2.0) == 0.0
-
-
 def test_a_shape_is_a_constant_and_keeps_its_class():
     tree = {"shape": torch.Size([2, 3]), "w": torch.ones(1)}
     assert trainable(tree)["shape"] is None
@@ -540,12 +506,3 @@ def test_results_of_torch_functions_keep_their_class():
     assert type(params) is type(rest) is type(tree)
     assert params.values is tree.values
     assert params.indices is rest.values is None
-
-
-def test_labels_are_leaves_and_come_back_themselves():
-    label = NonDifferentiable([jnp.ones(1)])
-    made = in_jax(type("Made", (Node,), {}))
-    for tree in ([label], Mutable(label), Pair(label), eqx.nn.Lambda(label), made(label)):
-        seen = []
-        trainable(partition(tree)[1], where=lambda path, leaf, seen=seen: seen.append(leaf) or False)
-        assert any(leaf is label for leaf in seen)

@@ -5,7 +5,6 @@ import dataclasses
 import enum
 from typing import Any
 
-import equinox as eqx
 import flax.core
 import flax.struct
 import jax
@@ -181,12 +180,6 @@ def test_modules_of_flax():
     assert paths(Dense()) == expected
     assert paths({"net": Dense()}) == [f"net.{path}" for path in expected]
     assert trainable(Dense(), where="linear.kernel.*").linear.bias.get_value() is None
-
-
-def test_modules_of_equinox():
-    net = eqx.nn.MLP(1, 1, 2, 1, key=jax.random.key(0))
-    arrays = [path for path in paths(net) if path.startswith("layers")]
-    assert arrays == ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]
 
 
 # The same form whatever is beside it.

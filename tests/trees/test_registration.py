@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree
 
 import adprotocol
-from adprotocol import NonDifferentiable, grad, partition, register_structure, trainable, value_and_grad
+from adprotocol import NonDifferentiable, grad, partition, register_structure, trainable
 from adprotocol.errors import ADProtocolError, DeclarationError, StructureError
 
 NAMESPACE = "adprotocol"
@@ -183,45 +183,11 @@ def test_what_cannot_be_hashed_is_carried_in_a_static_field(cls, listed):
     assert grad(lambda m: m.w * m.w)(model).name is listed
 
 
-@pytest.mark.parametrize("cls", ALL)
-def test_labels_are_constants_on_the_way(cls):
-    model = made(cls, jnp.float32(3.0), NonDifferentiable(jnp.float32(1.0)))
-    gradient = jax.jit(jax.grad(line))(model, 2.0)
-    assert (gradient.w, gradient.b.held) == (12.0, 0.0)
-    assert jax.jit(lambda m: m)(model).b.held == 1.0
-    assert jax.jit(value_and_grad(line))(model, 2.0)[1].b is None
-    model = made(cls, torch.tensor(3.0), NonDifferentiable(torch.tensor(1.0)))
-    gradient = torch.func.grad(line)(model, 2.0)
-    assert (gradient.w, gradient.b.held) == (12.0, 0.0)
-
-
 def test_a_field_that_is_not_trainable_is_a_leaf():
     model = ByMetadata(jnp.float32(3.0), "n", jnp.float32(1.0))
     assert len(jax.tree.leaves(model)) == 2
     assert jax.jit(grad(line))(model, 2.0).b is None
     assert jax.grad(line)(model, 2.0).b == 1.0
-
-
-def test_nested_and_with_none():
-    model = Plain(Frozen(w=jnp.float32(2.0)), "outer", [Pair(jnp.float32(3.0)), None])
-    total = lambda m: m.w.w * m.b[0].w
-    gradient = jax.jit(jax.grad(total))(model)
-    assert (gradient.w.w, gradient.b[0].w, gradient.b[1], gradient.name) == (3.0, 2.0, None, "outer")
-    parts = partition(model, where="w.w")
-    assert jax.jit(lambda a, b: total(adprotocol.combine(a, b)))(*parts) == 6.0
-
-
-@pytest.mark.parametrize("cls", [Plain, Attrs, ByMetadata, Pair])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_torch_compile_takes_it(cls, backend):
-    compiled = torch.compile(line, fullgraph=True, backend=backend)
-    assert compiled(made(cls, torch.tensor(3.0), torch.tensor(1.0)), 2.0) == 19.0
-    mapped = torch.compile(
-        lambda m: _pytree.tree_map(lambda leaf: 2 * leaf, m).w.sum(), fullgraph=True, backend=backend
-    )
-    assert mapped(made(cls, torch.tensor(3.0), torch.tensor(1.0))) == 6.0
-    slope = torch.compile(torch.func.grad(lambda m: line(m, 2.0)), fullgraph=True, backend=backend)
-    assert slope(made(cls, torch.tensor(3.0), torch.tensor(1.0))).w == 12.0
 
 
 @register_structure(static=("powers", "name"))
@@ -319,21 +285,6 @@ def test_a_class_met_in_a_graph_before_it_was_registered():
     register_structure(Model, static=("name",))
     torch.compiler.reset()
     assert torch.compile(f, fullgraph=True, backend="eager")(model).name == "n"
-
-
-def test_subclasses_are_registered_each_for_itself():
-    @register_structure
-    @dataclasses.dataclass
-    class Base:
-        w: Any
-
-    @dataclasses.dataclass
-    class Derived(Base):
-        b: Any = 1.0
-
-    assert jax.tree.leaves(Derived(1.0)) != [1.0, 1.0]
-    register_structure(Derived)
-    assert jax.tree.leaves(Derived(1.0)) == [1.0, 1.0]
 
 
 # What is refused.
