@@ -18,7 +18,7 @@ from torch_cost import DEPTH, TRAINED, cost
 
 import adprotocol
 from adprotocol import combine, partition, trainable, value_and_grad, within_gradient
-from adprotocol.errors import ConcurrencyError, NothingTrainableError, SelectionError, TreeError
+from adprotocol.errors import ConcurrencyError, NothingTrainableError, TreeError
 
 X = torch.linspace(-1.0, 1.0, 15).reshape(5, 3)
 IDS = torch.tensor([[0, 2], [1, 2], [2, 2]])
@@ -329,75 +329,12 @@ def test_an_exception_leaves_the_module_as_it_was(fails, where, transformed):
     agree(found[0], native(module, X)[1], ["0.weight", "0.bias"])
 
 
-@pytest.mark.parametrize(
-    ("where", "error", "text"),
-    [
-        ("1.running_mean", SelectionError, "1.running_mean"),
-        ("1.num_batches_tracked", SelectionError, "1.num_batches_tracked"),
-        ("1.num_batches*", SelectionError, "1.num_batches_tracked"),
-        ("0.wieght", SelectionError, "0.weight"),
-        (lambda path, leaf: False, NothingTrainableError, "Sequential|dict"),
-        ({"0.weight": True}, SelectionError, "0.bias"),
-    ],
-)
-def test_what_cannot_be_selected_is_named(where, error, text):
-    module = KINDS["batch norm"][0]()
-    with untouched(module), pytest.raises(error, match=text):
-        adprotocol.grad(loss, where=where)(module, X)
-
-
 def test_a_frozen_module_has_nothing_to_train():
     with pytest.raises(NothingTrainableError, match="where="):
         adprotocol.grad(loss)(small().requires_grad_(False), X)
 
 
-# Declarations, structures, shared parameters.
-
-
-def test_tied_parameters_are_one_leaf_under_either_name():
-    module = Tied()
-    _, wanted, _ = native(module, IDS)
-    assert list(wanted) == ["embedding.weight"]
-    for where in (None, "embedding.weight", "decoder.weight", "decoder.*", "*", ["embedding.*", "decoder.*"]):
-        for flag in (True, False) if where else (True,):
-            module.requires_grad_(flag)
-            with untouched(module):
-                agree(adprotocol.grad(loss, where=where)(module, IDS), wanted)
-            assert module.decoder.weight is module.embedding.weight
-
-
-def test_a_module_a_method_and_a_partial_as_the_function():
-    module = small()
-    x = X[0]
-    wanted = native_grad(lambda x: module(x).sum())(x)
-
-    class Total(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = module
-
-        def forward(self, x):
-            return self.inner(x).sum()
-
-        def scaled(self, x, *, by):
-            return self(x) * by
-
-    total = Total()
-    with untouched(total):
-        for f, scale in (
-            (total, 1.0),
-            (total.forward, 1.0),
-            (functools.partial(total), 1.0),
-            (functools.partial(total.scaled, by=2.0), 2.0),
-            (functools.partial(lambda inner, x: inner(x).sum(), module), 1.0),
-        ):
-            torch.testing.assert_close(adprotocol.grad(f)(x).detach(), scale * wanted)
-        torch.testing.assert_close(adprotocol.grad(total.scaled)(x, by=3.0).detach(), 3.0 * wanted)
-        agree(
-            adprotocol.grad(Total.forward, where="inner.0.*")(total, x),
-            {f"inner.{name}": g for name, g in native(module, x, loss=lambda module, x: module(x).sum())[1].items()},
-            ["inner.0.weight", "inner.0.bias"],
-        )
+# Copies, parametrisations, sparse gradients, buffers.
 
 
 @pytest.mark.parametrize("build", [small, KINDS["LSTM"][0]])
