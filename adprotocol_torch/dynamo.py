@@ -167,7 +167,7 @@ def fake_flags(leaves: Sequence[Any], mask: Sequence[bool]) -> list[bool | None]
 
 def identities_in_graph(leaves: Sequence[Any], _bindings: Any) -> dict[int, Any]:
     """Return the keys of the parameters among some leaves: no other tensor stands for one in a graph."""
-    return {i: id(leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.nn.Parameter)}
+    return {i: id(leaves[i]) for i in range(len(leaves)) if isinstance(leaves[i], torch.nn.Parameter)}
 
 
 def names_of(value: Any) -> Any:

@@ -89,7 +89,8 @@ def _differentiated(
             pairs = zip(cotangents, outputs, strict=True)
             found = list(pull([torch.zeros_like(y) if ct is None else like_tensor(ct, y) for ct, y in pairs]))
         if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
-            found = [laid_out(gradient, leaf) for gradient, leaf in zip(found, leaves, strict=True)]
+            pairs = zip(found, leaves, strict=True)
+            found = [y if y.is_contiguous() and x.is_contiguous() else laid_out(y, x) for y, x in pairs]
         return found  # type: ignore[no-any-return]
 
     return outputs, combine_aux(function.rest[0], inside), pulled

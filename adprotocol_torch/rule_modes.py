@@ -25,10 +25,10 @@ class Unchanged:
     """Refuse a block that changes one of the tensors in place."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], message: str) -> None:
-        self.tensors, self.message = tensors, message
+        self.tensors, self.message, self.versions = tensors, message, list(map(version_of, tensors))
 
     def __enter__(self) -> None:
-        self.versions = list(map(version_of, self.tensors))
+        """Begin the block."""
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None and self.versions != list(map(version_of, self.tensors)):
