@@ -47,7 +47,9 @@ QUERY, CONSTANT, COND, GUARD, GRADIENT, TRAINABLE = (
     "value_and_grad/*",
     "trainable/*",
 )
-HOOKS = (QUERY, CONSTANT, COND, GUARD, GRADIENT, TRAINABLE, "custom_derivative/*", "host_function/*", "plugins/*")
+PRODUCTS = ("vjp/*", "jvp/*", "jacobian/*")
+RULES = ("custom_derivative/*", "host_function/*")
+HOOKS = (QUERY, CONSTANT, COND, GUARD, GRADIENT, TRAINABLE, *PRODUCTS, *RULES, "plugins/*")
 
 SURVIVED = 3  # the exit status
 
