@@ -875,6 +875,20 @@ def cotangents_are_transposed():
     return {"adprotocol._rules.rule.DerivativeRule.vjp": call}
 
 
+@mutant("custom_derivative")
+def what_no_rule_reads_is_a_shape():
+    """A rule is given a shape and a dtype in place of an array that it does not read."""
+    vjp = DerivativeRule.vjp
+
+    def call(self, *values):
+        *others, arrays = values
+        blank = [types.SimpleNamespace(shape=a.shape, dtype=a.dtype) for a in arrays]
+        given = [a if is_read else b for a, b, is_read in zip(arrays, blank, self.reads, strict=True)]
+        return vjp(self, *others, given)
+
+    return {"adprotocol._rules.rule.DerivativeRule.vjp": call}
+
+
 @mutant("custom_derivative", "host_function")
 def second_results_have_no_gradient():
     """Only the first result of a function is differentiated."""

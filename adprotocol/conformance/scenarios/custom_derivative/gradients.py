@@ -93,6 +93,23 @@ def none_is_zero(h: Checked, transforms: str) -> None:
     h.assert_equal(h.nest(transforms, lambda x: x * x + f(x, h.array(3.0)))(x), 6.0, "beside another")
 
 
+@scenario(rule="D9", transform=("grad", "grad of jit"), source=FUNCTION_SOURCE)
+def not_read(h: Checked, transforms: str) -> None:
+    """What no rule reads is given as an array, with which the constructor of a class may compute, under {transforms}.
+
+    Expect x s, where s is in a class that multiplies it by 1, with the gradient 3 for x: 3 at 2.
+    """
+
+    class Scale:
+        def __init__(self, factor: Any) -> None:
+            self.factor = 1.0 * factor
+
+    pair: Any = {"flatten": lambda s: ((s.factor,), None), "unflatten": lambda _, children: Scale(*children)}
+    adprotocol.register_structure(Scale, **pair)
+    f = ruled(h, lambda x, s: x * s.factor, lambda ct, *_: (3.0 * ct, None))
+    h.assert_equal(h.nest(transforms, lambda x: f(x, Scale(h.array(5.0))))(h.array(2.0)), 3.0, "the gradient")
+
+
 # What a rule of two vectors of length 2 returns, and what the error names.
 _WRONG: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (([1.0, 1.0, 1.0], None), ("argument 0", "(3,)", "(2,)")),

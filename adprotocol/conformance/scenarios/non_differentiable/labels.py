@@ -158,23 +158,6 @@ def label_in_native_grad(h: Checked) -> None:
     h.assert_equal(gradient["scale"], 0.0, "the gradient at the label")
 
 
-@scenario()
-def label_query(h: Checked) -> None:
-    """A label is not within a gradient, whatever it holds.
-
-    The answer is False for NonDifferentiable(x), and True for NonDifferentiable(x) x.
-    """
-
-    def f(x: Any) -> Any:
-        label = NonDifferentiable(x)
-        first, second = (h.digit(y) for y in (label, label * x))
-        return (10.0 * first + second) * x
-
-    h.assert_equal(
-        h.grad(f)(h.array(2.0)), 1.0, "the gradient, whose digits are the answers for the label and the product"
-    )
-
-
 @scenario(
     transform="grad of {way}",
     source="JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912",
