@@ -156,6 +156,17 @@ def test_a_hessian_over_structures_in_any_mixture_of_modes(ad, outer, inner):
 
 
 @on_every_backend
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_rows_in_chunks_and_auxiliary_output(ad, mode):
+    whole, aux = jacobian(lambda x: (x**2, {"x": x, "n": 7}), has_aux=True, mode=mode, chunk_size=2)(
+        ad.make([1.0, 2.0, 3.0, 4.0, 5.0])
+    )
+    assert close(whole, np.diag([2.0, 4.0, 6.0, 8.0, 10.0]))
+    assert close(aux["x"], [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert aux["n"] == 7
+
+
+@on_every_backend
 def test_the_number_of_runs(ad):
     runs = []
 

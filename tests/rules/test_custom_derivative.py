@@ -197,11 +197,20 @@ def test_a_rule_gets_the_defaults_of_the_function(ad):
 
 
 @with_rules
-def test_a_function_among_the_arguments_that_closes_over_what_is_differentiated_is_an_error(ad):
-    f = custom_derivative(lambda fun, x: fun(x))
-    f.defvjp(lambda cotangent, returned, fun, x: (None, cotangent))
-    with pytest.raises(RuleError, match="no argument of it"):
-        ad.derivative(lambda z: f(lambda x: x * z, ad.make(X)))(ad.make(2.0))
+def test_a_value_that_is_closed_over_and_differentiated_is_an_error(ad):
+    def by_function(z):
+        f = custom_derivative(lambda x: x * z)
+        f.defvjp(lambda cotangent, returned, x: (cotangent,))
+        return f(ad.make(X))
+
+    def by_argument(z):
+        f = custom_derivative(lambda fun, x: fun(x))
+        f.defvjp(lambda cotangent, returned, fun, x: (None, cotangent))
+        return f(lambda x: x * z, ad.make(X))
+
+    for fun in (by_function, by_argument):
+        with pytest.raises(RuleError, match="no argument of it"):
+            ad.derivative(fun)(ad.make(2.0))
 
 
 @with_rules
