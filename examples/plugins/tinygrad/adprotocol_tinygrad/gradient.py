@@ -66,7 +66,8 @@ def vjp(
 
     graph.numbers.update(numbers)
     try:
-        outputs, aux = fun(list(arguments))
+        # Others with the same nodes, as the function may assign to what it is given.
+        outputs, aux = fun([Tensor(argument.uop) for argument in arguments])
         if once:
             check_output(outputs[0], outputs[0])
         for y in outputs:
@@ -101,4 +102,4 @@ def _with_storage(leaf: Any) -> Tensor:
 
 
 def _zeros(argument: Tensor) -> Tensor:
-    return Tensor.zeros(*argument.shape, dtype=argument.dtype, device=argument.device)
+    return Tensor.zeros(*argument.shape, dtype=argument.dtype, device=argument.device).is_param_(is_param=False)
