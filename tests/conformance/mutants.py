@@ -385,7 +385,7 @@ for _broken, _products in {
 # rules
 
 
-@mutant("custom_derivative")
+@mutant("custom_derivative", "host_function")
 def rules_are_ignored():
     """A function with a rule is differentiated as it is."""
 
