@@ -25,14 +25,15 @@ class Unchanged:
     """Refuse a block that changes one of the tensors in place."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], message: str) -> None:
-        self.tensors, self.message, self.versions = tensors, message, list(map(version_of, tensors))
+        self._given: tuple[Sequence[torch.Tensor], str] = (tensors, message)
+        self._versions: list[int] = list(map(version_of, tensors))
 
     def __enter__(self) -> None:
         """Begin the block."""
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and self.versions != list(map(version_of, self.tensors)):
-            raise RuleError(self.message)
+        if kind is None and self._versions != list(map(version_of, self._given[0])):
+            raise RuleError(self._given[1])
 
 
 class TensorDerivative(Derivative):
@@ -148,8 +149,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        others = ctx.needs_input_grad[2 + ctx.count :]
-        if any(others):
+        if any(others := ctx.needs_input_grad[2 + ctx.count :]):
             raise GradientPreventedError(ctx.message)
         return (None, None, *cotangents, *[None] * len(others))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY
 from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import BINDINGS, lookup
@@ -37,8 +35,10 @@ def split(call: ArrayCall | Call, tracked: list[Any], *, has_aux: bool) -> tuple
                 f"{call.binding.framework} differentiates these NumPy arrays and numbers; if the function computes "
                 "with another framework, give it arrays of that, or name it by backend="
             )
-            with contextlib.suppress(AttributeError):  # a frozen error takes no note
+            try:  # noqa: SIM105  (contextlib is not imported at first use)
                 error.add_note(note)
+            except AttributeError:  # of a frozen error
+                pass
         raise
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)

@@ -100,6 +100,7 @@ def test_workers_share_a_folder_that_goes_with_the_run(tmp_path):
     assert outcomes(from_json(done.stdout)) == {"leaves-a-file": PASS}
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_keeps_what_ran(tmp_path):
     program = [sys.executable, "-c", MAIN, "--harness", "breaking:Breaking", "--jobs", "1", "--json", "report.json"]
     names = environment("fine", "gradient", "waits", "last")

@@ -251,8 +251,9 @@ class Refusing(WithIdentity):
 def test_an_error_of_what_fills_an_object_comes_out_as_it_is():
     record = register(Refusing(), "fakefw")
     try:
-        with pytest.raises(RuntimeError, match=r"^it is in use$"):
+        with pytest.raises(RuntimeError) as error:
             adprotocol.grad(lambda model: 1.0, backend="fakefw")([Filled()])
+        assert str(error.value) == "it is in use"
     finally:
         unregister(record.name)
 
