@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from adprotocol._trees.treespec import Treespec
 
 
-def split(call: ArrayCall | Call, tracked: list[Any], *, has_aux: bool) -> tuple[Any, Any]:
+def run(call: ArrayCall | Call, tracked: list[Any], *, has_aux: bool) -> tuple[Any, Any]:
     """Run the differentiated function of a call; return its value and auxiliary output."""
     try:
         result, aux = call.run(tracked), None

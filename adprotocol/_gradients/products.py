@@ -208,7 +208,7 @@ def _function(call: ArrayCall | Call, *, has_aux: bool) -> tuple[Function, list[
     kept: list[output.Value] = []
 
     def function(tracked: list[Any]) -> tuple[list[Any], Any]:
-        result, aux = output.split(call, tracked, has_aux=has_aux)
+        result, aux = output.run(call, tracked, has_aux=has_aux)
         value = output.Value(result, call.binding)
         kept.append(value)
         return value.outputs, value.beside(aux)

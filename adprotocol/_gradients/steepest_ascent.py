@@ -43,5 +43,5 @@ def _ascent(leaf: Any) -> Any:
     binding = lookup(type(leaf))
     if binding.framework is None:
         binding = BINDINGS.NUMPY
-    is_ascent = getattr(binding.functions("steepest_ascent", "where"), "gradient_is_ascent", False)
+    is_ascent = getattr(binding.functions("steepest_ascent"), "gradient_is_ascent", False)
     return leaf if is_ascent else binding.functions("steepest_ascent", "conj").conj(leaf)

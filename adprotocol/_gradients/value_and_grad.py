@@ -77,7 +77,7 @@ def value_and_grad(
             call = call_of(fun, args, kwargs, positions, where, backend)
 
             def function(tracked: list[Any]) -> tuple[list[Any], Any]:
-                value, aux = output.split(call, tracked, has_aux=has_aux)
+                value, aux = output.run(call, tracked, has_aux=has_aux)
                 return [output.scalar(value, call.binding)], aux
 
             try:
