@@ -16,21 +16,23 @@ import jax.numpy as jnp
 import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from adprotocol.errors import UndecidableError
 from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, jvp_by_vjp, partition_aux, read_divergences
 from adprotocol.hookspecs import hookimpl
 from adprotocol.messages import kind_of
-from adprotocol_jax import derivative, host, internals, primitives, tree
+from adprotocol_jax import internals, primitives, tree
 from adprotocol_jax.answer import ask
-from adprotocol_jax.cond import ArrayFunctions, branch
+from adprotocol_jax.cond import ArrayFunctions, cond
+from adprotocol_jax.derivative import custom_rule
+from adprotocol_jax.host import host_call
 from adprotocol_jax.internals import has_tangent_now
+from adprotocol_jax.primitives import refuse_no_array
+from adprotocol_jax.tree import tree_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import DerivativeRule, Divergence, Outline
-    from adprotocol.hookspecs import TreeLibrary
+    from adprotocol.extend import Divergence
 
 tree.register_label()
 
@@ -67,13 +69,8 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
     ``eval_jaxpr``, ``equinox.filter_closure_convert``). Beside a tracer the answer may be
     staged anyhow, so the question includes such arrays.
     """
-    has_tangent, tracked = False, []
-    for value in values:
-        if has_tangent_now(value):
-            has_tangent = True
-        elif _can_be_tracked(value):
-            tracked.append(value)
-    if has_tangent:
+    tracked = list(filter(_can_be_tracked, values))
+    if any(map(has_tangent_now, tracked)):
         return True
     if not tracked:
         return False
@@ -86,41 +83,15 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
 @hookimpl
 def non_differentiable(value: Any) -> Any:
     """Stop the gradient of a tracer; anything concrete is constant already."""
-    _refuse_no_array(value)
+    refuse_no_array(value)
     return primitives.as_constant(value)
 
 
 @hookimpl
 def prevent_gradient(value: Any, message: str) -> Any:
     """Guard a tracer by a primitive without a derivative; anything concrete is constant already."""
-    _refuse_no_array(value)
+    refuse_no_array(value)
     return primitives.prevented(value, message)
-
-
-@hookimpl
-def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Bind a primitive whose derivatives are the rule's."""
-    for array in arrays:
-        _refuse_no_array(array)
-    return derivative.apply(rule, arrays)
-
-
-@hookimpl
-def host_call(
-    fun: Callable[[list[Any]], list[Any]],
-    arrays: list[Any],
-    like: list[Any] | None,
-    batched: bool,  # noqa: FBT001  (the signature of the hook)
-    message: str,
-) -> list[Any]:
-    """Call the function if the arrays are concrete, else stage ``jax.pure_callback``."""
-    return host.call(fun, arrays, like, batched=batched, message=message)
-
-
-@hookimpl
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Run the chosen branch if the predicate is concrete, else stage ``jax.lax.cond``."""
-    return branch(pred, true_fun, false_fun, operands)
 
 
 @hookimpl
@@ -146,7 +117,7 @@ def vjp(
     once: bool,  # noqa: FBT001  (the signature of the hook)
 ) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
     """Let ``jax.vjp`` differentiate; everything but the leaves is closed over."""
-    split = _Split(fun, once=once)
+    split, rest = _split(fun, once=once)
     outputs, pull, inside = jax.vjp(split, leaves, has_aux=True)
 
     def pulled(cotangents: list[Any] | None) -> list[Any]:
@@ -156,7 +127,7 @@ def vjp(
         (gradients,) = pull(list(map(_as_like, cotangents, outputs)))
         return gradients  # type: ignore[no-any-return]
 
-    return outputs, combine_aux(split.rest[-1], inside), pulled
+    return outputs, combine_aux(rest[-1], inside), pulled
 
 
 @hookimpl
@@ -164,14 +135,14 @@ def jvp(
     fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
 ) -> tuple[list[Any], Any, list[Any]]:
     """Let ``jax.jvp`` differentiate; a ``jax.custom_vjp`` in eager code has no forward mode, and is transposed."""
-    split, moving = _Split(fun), list(map(_as_like, tangents, leaves))
+    (split, rest), moving = _split(fun), list(map(_as_like, tangents, leaves))
     try:
         outputs, moved, inside = jax.jvp(split, (leaves,), (moving,), has_aux=True)
     except TypeError as error:
         if "custom_vjp" not in str(error):
             raise
         return jvp_by_vjp(vjp, fun, leaves, moving, jnp.zeros_like)
-    return outputs, combine_aux(split.rest[-1], inside), moved
+    return outputs, combine_aux(rest[-1], inside), moved
 
 
 @hookimpl
@@ -188,33 +159,26 @@ def _as_like(array: Any, like: Any) -> Any:
     return array if getattr(array, "dtype", None) == dtype else jnp.asarray(array, dtype)
 
 
-class _Split:
-    """A function that returns what JAX takes, tracers, and keeps the rest of the auxiliary output."""
+def _split(fun: Callable[[list[Any]], tuple[list[Any], Any]], *, once: bool = False) -> tuple[Any, list[Any]]:
+    """Return a function that returns what JAX takes, tracers, and the list in which it leaves the rest of each run."""
+    # JAX would leave its tracers in containers that are not registered with it.
+    rest: list[Any] = []
 
-    def __init__(self, fun: Callable[[list[Any]], tuple[list[Any], Any]], *, once: bool = False) -> None:
-        self.fun, self.once = fun, once
-        # JAX would leave its tracers in containers that are not registered with it.
-        self.rest: list[Any] = []
-
-    def __call__(self, tracked: list[Any]) -> tuple[list[Any], list[Any]]:
-        outputs, aux = self.fun(tracked)
-        if self.once:
+    def split(tracked: list[Any]) -> tuple[list[Any], list[Any]]:
+        outputs, aux = fun(tracked)
+        if once:
             check_output(outputs[0], outputs[0])
         others, inside = partition_aux(aux, jax.core.Tracer)
-        self.rest.append(others)
+        rest.append(others)
         return outputs, inside
+
+    return split, rest
 
 
 @hookimpl
 def function_types() -> Sequence[type]:
     """List what ``jax.jit``, ``jax.custom_jvp`` and ``jax.custom_vjp`` return."""
     return type(jax.jit(len)), jax.custom_jvp, jax.custom_vjp
-
-
-@hookimpl
-def tree_library() -> TreeLibrary:
-    """Return the functions for ``jax.tree_util``."""
-    return tree.LIBRARY
 
 
 @hookimpl
@@ -256,15 +220,5 @@ def harness(device: str | None) -> Harness:
 
 
 def _can_be_tracked(value: Any) -> bool:
-    _refuse_no_array(value)
+    refuse_no_array(value)
     return internals.is_inexact(value)
-
-
-def _refuse_no_array(value: Any) -> None:
-    if internals.is_no_array(value):
-        msg = (
-            f"adprotocol got a mutable JAX reference (jax.Ref) or another value of JAX that is no array "
-            f"({getattr(value, 'aval', value)}), and only arrays carry a derivative. Pass the arrays in it (ref[...] "
-            "of a reference)"
-        )
-        raise UndecidableError(msg)

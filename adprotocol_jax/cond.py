@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from adprotocol import NonDifferentiable
 from adprotocol.errors import PredicateError, UndecidableError
 from adprotocol.extend import Branches
+from adprotocol.hookspecs import hookimpl
 from adprotocol.messages import kind_of
 from adprotocol_jax import internals
 from adprotocol_jax.answer import QUESTIONS, untracked, with_constants
@@ -25,8 +26,9 @@ _NUMBERS = (bool, int, float, complex)
 _ARRAYS = (internals.ArrayImpl, jax.core.Tracer, *internals.LITERALS)
 
 
-def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Return the result of the chosen branch."""
+@hookimpl
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Run the chosen branch if the predicate is concrete, else stage ``jax.lax.cond``."""
     if not isinstance(pred, bool) and (not isinstance(pred, _ARRAYS) or internals.is_no_array(pred)):
         msg = (
             f"cond was given {kind_of(pred)} as predicate, which is no array; it takes a boolean scalar (that of a "

@@ -22,6 +22,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 from adprotocol.errors import RuleError
+from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals, primitives
 from adprotocol_jax.rule_call import BatchedCall, RuleCall, at_any_point, refuse_objects
 
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from adprotocol.extend import DerivativeRule, Outline
 
 
-def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Call the function; the derivative of its results is that of the rule."""
+@hookimpl
+def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Bind a primitive whose derivatives are the rule's."""
+    for array in arrays:
+        primitives.refuse_no_array(array)
     call = RuleCall(rule, arrays)
     # The primitive's rules do not see a tracer that the function closes over.
     if not internals.is_eager() or any(isinstance(value, jax.core.Tracer) for value in rule.closed_over()):
@@ -142,7 +146,7 @@ def _function_transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCal
     def pulled(points: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         rest = iter(points)
         arrays = [next(rest) if need else operand for operand, need in zip(operands, needed, strict=True)]
-        return call.backward(needed, call.kept(call.run(arrays), arrays), cotangents[: call.outline.count])
+        return call.derive("backward", needed, call.kept(call.run(arrays), arrays), cotangents[: call.outline.count])
 
     points = [
         internals.array_like(None, operand.aval) for operand in operands if isinstance(operand, ad.UndefinedPrimal)
@@ -172,7 +176,7 @@ _linear_p.multiple_results = True
 
 def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...], **_params: Any) -> list[Any]:
     count = len(operands) - sum(needed)
-    return call.forward(needed, operands[:count], _as_arrays(operands[count:]))
+    return call.derive("forward", needed, operands[:count], _as_arrays(operands[count:]))
 
 
 def _linear_abstract(*types: Any, call: RuleCall, needed: tuple[bool, ...], forward: bool) -> Any:
@@ -200,7 +204,8 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed
     count = len(operands) - sum(needed)
     if all(type(cotangent) is ad.Zero for cotangent in cotangents):
         return [None] * len(operands)
-    return [None] * count + call.backward(needed, operands[:count], _as_arrays(map(internals.instantiated, cotangents)))
+    flowing = _as_arrays(map(internals.instantiated, cotangents))
+    return [None] * count + call.derive("backward", needed, operands[:count], flowing)
 
 
 def _linear_batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:

@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from adprotocol.errors import RuleError
 from adprotocol.extend import search
+from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals, primitives
 
 if TYPE_CHECKING:
@@ -28,10 +29,15 @@ _CLOSED_OVER = (
 )
 
 
-def call(
-    fun: Callable[[list[Any]], list[Any]], arrays: list[Any], like: list[Any] | None, *, batched: bool, message: str
+@hookimpl
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[Any],
+    like: list[Any] | None,
+    batched: bool,  # noqa: FBT001  (the signature of the hook)
+    message: str,
 ) -> list[Any]:
-    """Return the results of a function of NumPy arrays, as JAX's."""
+    """Call the function if the arrays are concrete, else stage ``jax.pure_callback``."""
     arrays = [primitives.prevented(array, message) for array in arrays]
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
         return _run(*arrays, fun=fun)

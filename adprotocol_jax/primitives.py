@@ -20,6 +20,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from adprotocol.errors import UndecidableError
 from adprotocol.extend import gradient_prevented
 from adprotocol_jax import internals
 from adprotocol_jax.solver import refuse_second_run
@@ -73,12 +74,23 @@ def _known_constant(value: Any, trace: Any) -> Any:
     return known[2] if known and known[0] is value and known[1] is trace else None
 
 
+def refuse_no_array(value: Any) -> None:
+    """Refuse a value of JAX that carries no derivative, but may hold arrays that do."""
+    if internals.is_no_array(value):
+        msg = (
+            f"adprotocol got a mutable JAX reference (jax.Ref) or another value of JAX that is no array "
+            f"({getattr(value, 'aval', value)}), and only arrays carry a derivative. Pass the arrays in it (ref[...] "
+            "of a reference)"
+        )
+        raise UndecidableError(msg)
+
+
 def as_constant(value: Any) -> Any:
-    """Return a tracer as a constant at every level; a concrete value, or one that is not an array, stays as it is.
+    """Return a tracer of an array as a constant at every level; a concrete value stays as it is.
 
     In one trace it is the same object each time, so that who flattens a label twice gets equal leaves.
     """
-    if not isinstance(value, jax.core.Tracer) or internals.is_no_array(value):
+    if not isinstance(value, jax.core.Tracer):
         return value
     # since jax 0.11: a function's results are flattened, which calls this for a label, where no trace is active.
     trace = internals.current_trace()

@@ -57,16 +57,13 @@ class RuleCall:
         """Return the results and arguments that a derivative needs."""
         return [*results, *(arrays[self.closed_over :] if self.rule.keeps_arrays else ())]
 
-    def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
-        """Return the tangents of the results, given those of the arguments that are needed."""
-        return self._applied("forward", needed, kept, nonzero)
+    def derive(self, mode: str, needed: Sequence[bool], kept: Sequence[Any], flowing: Sequence[Any]) -> list[Any]:
+        """Return what the rule makes, at what was kept, of what flows.
 
-    def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        """Return the gradients of the arguments that are needed, given the cotangents of the results."""
-        return self._applied("backward", needed, kept, cotangents)
-
-    def _applied(self, mode: str, needed: Sequence[bool], kept: Sequence[Any], flowing: Sequence[Any]) -> list[Any]:
-        """Run the rule at what was kept; refuse its use of a tracer whose trace has ended, also of one in an object."""
+        `forward` takes the tangents of the arguments that are needed to those of the results, and `backward` the
+        cotangents of the results to the gradients of those arguments. A rule that uses a tracer whose trace has ended,
+        also one in an object, is refused.
+        """
         rule = self.rule
         count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
         if rule.once:
@@ -182,34 +179,21 @@ class BatchedCall(RuleCall):
         refuse_objects(self.rule, self.outline)
         return list(results)
 
-    def _axes(self, kept: Sequence[Any]) -> list[int | None]:
+    def derive(self, mode: str, needed: Sequence[bool], kept: Sequence[Any], flowing: Sequence[Any]) -> list[Any]:
+        """Return that of each row; for an operand that all rows share, the sum of their gradients."""
         axes: list[int | None] = [0] * len(kept)
         if self.rule.keeps_arrays:
             own = self.dims[self.closed_over :]
             axes[len(kept) - len(own) :] = own
-        return axes
-
-    def _needed(self, needed: Sequence[bool]) -> list[int | None]:
-        return [dim for dim, need in zip(self.dims, needed, strict=True) if need]
-
-    def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
-        """Return the tangents of each row."""
+        dims = [dim for dim, need in zip(self.dims, needed, strict=True) if need]
         rows = self.mapped(
-            lambda kept, nonzero: self.call.forward(needed, kept, nonzero),
-            in_axes=(self._axes(kept), self._needed(needed)),
+            lambda kept, flowing: self.call.derive(mode, needed, kept, flowing),
+            in_axes=(axes, dims if mode == "forward" else 0),
         )
-        return list(rows(list(kept), list(nonzero)))
-
-    def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        """Return the gradients of each row, summed for an operand that all rows share."""
-        rows = self.mapped(
-            lambda kept, cotangents: self.call.backward(needed, kept, cotangents), in_axes=(self._axes(kept), 0)
-        )
-        gradients = rows(list(kept), list(cotangents))
-        return [
-            gradient if dim is not None else gradient.sum(0)
-            for gradient, dim in zip(gradients, self._needed(needed), strict=True)
-        ]
+        found = rows(list(kept), list(flowing))
+        if mode == "forward":
+            return list(found)
+        return [row if dim is not None else row.sum(0) for row, dim in zip(found, dims, strict=True)]
 
 
 def refuse_objects(rule: DerivativeRule, outline: Outline) -> None:

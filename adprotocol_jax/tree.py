@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.export
 import jax.numpy as jnp
-from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+from jax.tree_util import GetAttrKey
 
 from adprotocol import NonDifferentiable
 from adprotocol.extend import declares, trainable_names
-from adprotocol.hookspecs import TreeLibrary
+from adprotocol.hookspecs import TreeLibrary, hookimpl
 from adprotocol_jax import internals
 from adprotocol_jax.primitives import as_constant_if_tracked
 
@@ -76,13 +76,8 @@ def _names(items: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
 
 
 def _name(key: Any) -> str:
-    if isinstance(key, GetAttrKey):
-        return str(key.name)
-    if isinstance(key, SequenceKey):
-        return str(key.idx)
-    if isinstance(key, (DictKey, FlattenedIndexKey)):
-        return str(key.key)
-    return str(key).lstrip(".")  # a key class of the user
+    name = jax.tree_util.keystr((key,), simple=True)
+    return name.lstrip(".") if name == str(key) else name  # of a key class of the user
 
 
 def _register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Iterable[Any]], Any]) -> None:
@@ -109,7 +104,10 @@ def _is_buffer(value: Any) -> bool:
     return not (declares(type(value)) and trainable_names(value, ("value",)))
 
 
-LIBRARY = TreeLibrary(_node, _register, _is_buffer)
+@hookimpl
+def tree_library() -> TreeLibrary:
+    """Return the functions for ``jax.tree_util``."""
+    return TreeLibrary(_node, _register, _is_buffer)
 
 
 def register_label() -> None:
@@ -133,11 +131,8 @@ def register_label() -> None:
 
 def _constant(held: Any) -> Any:
     """Return the value in a label without tangents, since `jax.tree.leaves` takes it out of the label."""
-    if isinstance(held, jax.core.Tracer):
-        return as_constant_if_tracked(held)
-    leaves, treedef = jax.tree.flatten(held)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        return jax.tree.unflatten(treedef, map(as_constant_if_tracked, leaves))
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(held)):
+        return jax.tree.map(as_constant_if_tracked, held)
     return held
 
 

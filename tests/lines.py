@@ -44,7 +44,7 @@ BUDGETS = (
     Budget("core without rules, conformance, command line", 3680, {PROGRAMS: 20, ARRAYS: 160, PRODUCTS: 420}),
     Budget("core: rules", 905, {PROGRAMS: 10, PRODUCTS: 15}),
     Budget("adprotocol_torch", 2630, {PROGRAMS: 60, PRODUCTS: 180}),
-    Budget("adprotocol_jax", 1255, {PROGRAMS: 20, PRODUCTS: 45}),
+    Budget("adprotocol_jax", 1230, {PROGRAMS: 20, PRODUCTS: 45}),
     Budget("adprotocol_autograd", 420, {PRODUCTS: 60}),
     Budget("command line and demo", 480),
     Budget("conformance without scenarios", 2000, {ONE_LEVEL: 120}),
