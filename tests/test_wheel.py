@@ -74,7 +74,7 @@ sys.exit(main(["info", "--json"]))
 
 def test_info_reads_the_declared_divergences_in_a_wheel_that_is_not_unpacked(wheel, tmp_path):
     pytest.importorskip("autograd")
-    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    environment = {**os.environ, "PYTHONPATH": str(wheel), "ADPROTOCOL_BLOCK": "jax,torch"}
     command = [sys.executable, "-c", ZIPPED, str(wheel)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     (found,) = (plugin for plugin in json.loads(done.stdout)["plugins"] if plugin["name"] == "autograd")

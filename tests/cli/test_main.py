@@ -398,30 +398,30 @@ def test_pluggy_that_cannot_be_imported(site):
     assert "ImportError: built for another Python" in problems[0]
 
 
-def test_a_broken_plugin_leaves_the_others_working(site):
+BESIDE = """
+import sys, torch
+sys.path.insert(0, {path!r})
+import adprotocol, fakefw
+from adprotocol.errors import PluginError
+
+def refused():
+    try:
+        adprotocol.within_gradient(fakefw.Array(True))
+    except PluginError as error:
+        return isinstance(error.__cause__, ImportError) and "doctor" in str(error)
+
+assert refused()
+assert adprotocol.within_gradient(torch.ones(2, requires_grad=True)) is True
+assert adprotocol.within_gradient(torch.ones(2)) is False
+assert adprotocol.within_gradient(1.0, [2]) is False
+assert refused()
+"""
+
+
+def test_a_broken_plugin_leaves_the_others_working(site, fresh):
     pytest.importorskip("torch")
-    site.plugin(FAULTS["import error"][0]).module(
-        "user",
-        """
-        import torch
-        import adprotocol, fakefw
-        from adprotocol.errors import PluginError
-
-        def refused():
-            try:
-                adprotocol.within_gradient(fakefw.Array(True))
-            except PluginError as error:
-                return isinstance(error.__cause__, ImportError) and "doctor" in str(error)
-
-        assert refused()
-        assert adprotocol.within_gradient(torch.ones(2, requires_grad=True)) is True
-        assert adprotocol.within_gradient(torch.ones(2)) is False
-        assert adprotocol.within_gradient(1.0, [2]) is False
-        assert refused()
-        """,
-    )
-    done = site.python("-m", "user", block="jax,autograd")
-    assert done.returncode == 0, done.stderr
+    site.plugin(FAULTS["import error"][0])
+    assert fresh(BESIDE.format(path=str(site.path)), "torch") == (0, "")
 
 
 def test_doctor_finds_the_bundled_plugins_well(site):

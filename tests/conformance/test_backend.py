@@ -1,7 +1,5 @@
 """The backend of a run: found by name, given as a harness or by a path; what is not there says what is."""
 
-import os
-import subprocess
 import sys
 import textwrap
 
@@ -217,7 +215,16 @@ PLUGIN = """
 """
 
 
-def command(folder, framework="", plugin=PLUGIN, **environment):
+COMMAND = """
+import os, sys
+os.environ |= {environment}
+sys.path.insert(0, {folder!r})
+from adprotocol.__main__ import main
+sys.exit(main(["conformance", "fakefw"]))
+"""
+
+
+def command(fresh, folder, framework="", plugin=PLUGIN, **environment):
     """Run the command beside an installed third-party plugin `fake` of the framework `fakefw`."""
     if framework is not None:
         (folder / "fakefw.py").write_text(textwrap.dedent(framework))
@@ -226,14 +233,7 @@ def command(folder, framework="", plugin=PLUGIN, **environment):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fake\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[adprotocol]\nfakefw = fake\n")
-    return subprocess.run(
-        [sys.executable, "-m", "adprotocol", "conformance", "fakefw"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env=os.environ | {"PYTHONPATH": str(folder)} | environment,
-    )
+    return fresh(COMMAND.format(environment=environment, folder=str(folder)), "numpy", "pytest")
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def command(folder, framework="", plugin=PLUGIN, **environment):
         ({"plugin": PLUGIN.replace("value", "x")}, 1, "the plugin 'fakefw' is failed: "),
     ],
 )
-def test_a_plugin_that_cannot_serve_is_reported_as_what_it_is(tmp_path, given, status, words):
-    done = command(tmp_path, **given)
-    assert done.returncode == status
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_plugin_that_cannot_serve_is_reported_as_what_it_is(fresh, tmp_path, given, status, words):
+    exit_status, output = command(fresh, tmp_path, **given)
+    assert exit_status == status
+    assert words in output
+    assert "Traceback" not in output
