@@ -50,5 +50,5 @@ TRAINED = {
     f"{share} % frozen, at the {place}": [
         (i, name) for i in _trained_layers(share, place) for name in ("weight", "bias")
     ]
-    for share, place in itertools.product((0, 50, 90), ("front", "middle", "end"))
+    for share, place in ((0, "front"), *itertools.product((50, 90), ("front", "middle", "end")))
 } | {f"all but {i}.{name}": [(i, name)] for i, name in ((0, "bias"), (5, "weight"), (9, "weight"))}

@@ -77,10 +77,8 @@ TRANSFORMS = {
 # Pairs are scenarios of the suite, but for these.
 NESTED = [
     ("jvp", "while"), ("grad", "cond"), ("grad", "custom_vjp"), ("linearize", "grad"), ("grad", "linearize"),
-    ("grad", "vmap of a constant"), ("jvp", "vmap of a constant"), ("grad", "grad", "grad"), ("jvp", "grad", "jvp"),
-    ("grad", "jit", "grad"), ("vmap", "grad", "jit"), ("grad", "jit", "vmap"), ("grad", "vmap", "grad"),
-    ("grad", "scan", "grad"), ("grad", "checkpoint", "grad"), ("grad", "jit", "checkpoint", "scan"),
-    ("vmap", "grad", "jit", "grad"), ("grad", "vmap", "jit", "jvp"), ("jvp", "vmap", "jit", "grad"),
+    ("jvp", "vmap of a constant"), ("grad", "scan", "grad"), ("grad", "jit", "checkpoint", "scan"),
+    ("vmap", "grad", "jit", "grad"), ("jvp", "vmap", "jit", "grad"),
 ]  # fmt: skip
 
 
@@ -272,30 +270,12 @@ class Factorisation:
         self.value = value
 
 
-def with_residuals(residual):
-    @custom_derivative(has_residuals=True)
-    def f(x):
-        return x * 2.0, residual(x)
-
-    @f.defvjp
-    def _(cotangent, returned, x):
-        found = returned[1]
-        return (10.0 * cotangent * (found.value if isinstance(found, Factorisation) else found["value"]),)
-
-    return f
-
-
 def test_residuals_are_structures_of_arrays_where_jax_traces():
-    arrays, objects = with_residuals(lambda x: {"value": 3.0 * x}), with_residuals(lambda x: Factorisation(3.0))
-    x = jnp.float32(2.0)
-    for wrap in (lambda f: f, jax.jit, jax.checkpoint):
-        assert close(jax.grad(wrap(arrays))(x), 60.0)
-    assert close(jax.vmap(jax.grad(arrays))(jnp.array([1.0, 2.0])), [30.0, 60.0])
-    assert close(jax.grad(lambda x: jax.vmap(arrays)(x).sum())(jnp.array([1.0, 2.0])), [30.0, 60.0])
-    assert close(jax.grad(objects)(x), 30.0)
+    f = custom_derivative(lambda x: (x * 2.0, Factorisation(3.0)), has_residuals=True)
+    f.defvjp(lambda cotangent, returned, x: (10.0 * cotangent * returned[1].value,))
     for wrap in (jax.jit, lambda f: lambda x: jax.vmap(f)(x[None])[0]):
         with pytest.raises(RuleError, match="Factorisation"):
-            jax.grad(wrap(objects))(x)
+            jax.grad(wrap(f))(jnp.float32(2.0))
 
 
 def test_arguments_are_not_kept_where_the_rule_does_without():
