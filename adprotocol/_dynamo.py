@@ -23,7 +23,6 @@ from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import builtins, prevent_gradient, within_gradient
-from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.outline import outlined
 from adprotocol._trees import declaration, fields, held, node, traversal
@@ -208,7 +207,7 @@ class EagerCall:
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
         """Call the function with these arrays; return the arrays of its result and the rest."""
         args, static = self.arguments.filled(arrays)
-        return outlined(*flatten_result(self.function(*args, **static)))
+        return outlined(*traversal.flatten_with_labels(self.function(*args, **static)))
 
 
 @substitute_for(custom_derivative.CustomDerivative.__call__)
@@ -228,7 +227,7 @@ def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa:
 
 
 def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals: bool) -> Any:
-    leaves, treespec = flatten_result((args, static))
+    leaves, treespec = traversal.flatten_with_labels((args, static))
     binding = traversal.sole_framework(leaves, table.BINDINGS.PLAIN)
     if binding.framework is None:
         returned = function.fun(*args, **static)

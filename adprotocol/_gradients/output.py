@@ -7,12 +7,10 @@ from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
-from adprotocol._hooks.result import flatten_result, unflatten_result
 from adprotocol._rules.check import Collector
-from adprotocol._rules.outline import labelled_leaves, without_labels
 from adprotocol._trees.held import holds_objects
-from adprotocol._trees.traversal import tree_leaves, tree_map
-from adprotocol._trees.treespec import build
+from adprotocol._trees.traversal import flatten_with_labels, tree_leaves, tree_map
+from adprotocol._trees.treespec import build, build_unlabelled, labelled_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ADProtocolError, ArgumentError, MixedFrameworksError, OutputError
 from adprotocol.messages import kind_of, shown
@@ -75,7 +73,7 @@ class Value:
         if lookup(type(result)).kind in (ARRAY, CONSTANT):
             self.leaves, self.treespec = [result], None
         else:
-            self.leaves, self.treespec = flatten_result(result)
+            self.leaves, self.treespec = flatten_with_labels(result)
         for leaf in self.leaves:
             _check_framework(leaf, binding)
         self.mask = list(map(_is_output, self.leaves))
@@ -117,15 +115,14 @@ class Value:
 
     def whole(self) -> Any:
         """Return the value."""
-        return unflatten_result(self.treespec, self.leaves)
+        return build(self.treespec, iter(self.leaves))
 
     def only(self, entries: Sequence[Any]) -> Any:
         """Return the structure of the value with an entry for each output, and None in place of the rest."""
         if self.treespec is None:
             return entries[0]
         following = iter(entries)
-        leaves = iter([next(following) if taken else None for taken in self.mask])
-        return build(*without_labels(self.treespec, leaves))
+        return build_unlabelled(self.treespec, [next(following) if taken else None for taken in self.mask])
 
     def entries(self, cotangent: Any) -> list[Any]:
         """Return the cotangent of each output, None for zero."""

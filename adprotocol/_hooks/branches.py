@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from adprotocol._dispatch.dtype import dtype_name, holds
 from adprotocol._dispatch.shape import may_be_equal, sizes
-from adprotocol._hooks.result import common_structure, flatten_result, same, show_result, unflatten_result
+from adprotocol._trees.traversal import flatten_with_labels
+from adprotocol._trees.treespec import build, children_of, is_label, same_constant, same_node
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BranchMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from adprotocol._trees.treespec import Treespec
 
@@ -98,7 +99,7 @@ class Branches:
         return self._flattened(self.false_fun(*self.operands), taken=False)
 
     def _flattened(self, result: Any, *, taken: bool) -> list[Any]:
-        parts, structure = flatten_result(result)
+        parts, structure = flatten_with_labels(result)
         leaves = [self.converted(leaf) for leaf in parts]
         described = tuple([self._described(leaf) for leaf in leaves])
         self.keep((structure, described), taken=taken)
@@ -148,7 +149,7 @@ class Branches:
         """Return the arrays in the structure that both results have, which are compared but for the arrays."""
         structure, leaves, _ = self._matched()
         chosen = iter(arrays)
-        return unflatten_result(structure, [next(chosen) if lifted else constant for lifted, constant in leaves])
+        return build(structure, iter([next(chosen) if lifted else constant for lifted, constant in leaves]))
 
     def _matched(self) -> tuple[Treespec, Any, Any]:
         (structure, leaves), (other, others) = self.of_true, self.of_false
@@ -171,8 +172,43 @@ class Branches:
 
 
 def _matches(leaf: tuple[bool, Any], other: tuple[bool, Any]) -> bool:
-    return leaf[0] == other[0] and (leaf[0] or same(leaf[1], other[1]))
+    (lifted, one), (other_lifted, two) = leaf, other
+    return lifted == other_lifted and (lifted or one is two or (type(one) is type(two) and same_constant(one, two)))
 
 
 def _takes(kind: Any, number: complex) -> bool:
     return kind.shape in ((), None) and holds(kind.dtype, number)
+
+
+def common_structure(one: Treespec, other: Treespec) -> Any:
+    """Return the structure that two results have in common, or NotImplemented if their structures differ.
+
+    A label stays where both have one; a label against a plain value is the constant that it holds.
+    """
+    if is_label(one) is not is_label(other):
+        return common_structure(*(children_of(spec)[0] if is_label(spec) else spec for spec in (one, other)))
+    if one is None or other is None:
+        return None if one is other else NotImplemented
+    if not same_node(one, other):
+        return NotImplemented
+    cls, metadata, names, children = one
+    common = [common_structure(*pair) for pair in zip(children, children_of(other), strict=True)]
+    return NotImplemented if NotImplemented in common else (cls, metadata, names, tuple(common))
+
+
+def show_result(structure: Treespec, leaves: Iterator[str]) -> str:
+    """Return a result as error messages show it, given its leaves as text."""
+    if structure is None:
+        return next(leaves)
+    cls, metadata, names, children = structure
+    texts = [show_result(child, leaves) for child in children]
+    if cls is list:
+        return f"[{', '.join(texts)}]"
+    if cls is tuple:
+        return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    if cls is dict:
+        return "{" + ", ".join(f"{name!r}: {text}" for name, text in zip(names, texts, strict=True)) + "}"
+    fields = ", ".join(f"{name}={text}" if name else text for name, text in zip(names, texts, strict=True))
+    # Metadata of more than the names: static fields, which may be what differs.
+    static = "" if metadata is None or metadata == names else f" with {metadata!r:.200}"
+    return f"{cls.__qualname__}({fields}){static}"

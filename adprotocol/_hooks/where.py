@@ -12,9 +12,9 @@ from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches
 from adprotocol._hooks.cond import branch_error, cond, predicate
-from adprotocol._hooks.result import flatten_result, unflatten_result
 from adprotocol._trees.held import holds_objects
-from adprotocol._trees.traversal import sole_framework
+from adprotocol._trees.traversal import flatten_with_labels, sole_framework
+from adprotocol._trees.treespec import build
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import NoValuesError
 
@@ -104,7 +104,7 @@ def choose(mask: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...], 
     if not sizes(getattr(mask, "shape", ())) and (binding.kind is not ARRAY or not hasattr(mask, "dtype")):
         return cond(mask, true_fun, false_fun, *operands)
     binding = sole_framework(operands, binding)
-    leaves, structure = flatten_result(operands)
+    leaves, structure = flatten_with_labels(operands)
     if ran is None:
         ran = () if any(map(_may_carry, (mask, *leaves))) else _run(true_fun, false_fun, operands)
     choice = _Choice((), true_fun, false_fun)
@@ -199,7 +199,7 @@ def _guarded(functions: Any, mask: Any, leaves: list[Any], structure: Treespec) 
                 if is_inexact(leaf.dtype):
                     other = functions.where(is_chosen, other, _harmless(leaf, shape))
                 leaves[i] = functions.where(mask, leaf, other)
-    return unflatten_result(structure, leaves)
+    return build(structure, iter(leaves))
 
 
 def _at(functions: Any, array: Any, shape: Any, indices: list[Any]) -> Any:

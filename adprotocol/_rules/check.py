@@ -8,7 +8,7 @@ from adprotocol._dispatch.shape import may_be_equal, shape_of
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import binding_for
-from adprotocol._trees.treespec import count_leaves
+from adprotocol._trees.treespec import count_leaves, is_label
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError
 from adprotocol.messages import kind_of
@@ -56,7 +56,7 @@ class Collector:
             self._next += 1
             return
         stop = self._next + count_leaves(treespec)
-        if any(like is not None for like in self.likes[self._next : stop]):
+        if not is_label(treespec) and any(like is not None for like in self.likes[self._next : stop]):
             entry = self.opened(entry)
             if entry is not None:
                 self._add_children(entry, treespec, where)

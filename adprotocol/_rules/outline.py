@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import BINDINGS, lookup
-from adprotocol._trees.treespec import build, children_of, count_leaves, is_label
+from adprotocol._trees.treespec import build, build_unlabelled, children_of, count_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol._trees.treespec import Treespec
-
-
-def without_labels(treespec: Treespec, leaves: Iterator[Any]) -> tuple[Treespec, Iterator[Any]]:
-    """Return a structure in which a label is a leaf, and its leaves, None for those labels."""
-    if treespec is None or is_label(treespec):
-        own = [next(leaves) for _ in range(count_leaves(treespec))]
-        return None, iter(own if treespec is None else [None])
-    cls, metadata, names, specs = treespec
-    children = [without_labels(child, leaves) for child in specs]
-    spec = (cls, metadata, names, tuple([child for child, _ in children]))
-    return spec, itertools.chain.from_iterable(part for _, part in children)
-
-
-def labelled_leaves(treespec: Treespec, *, within: bool = False) -> list[bool]:
-    """Return for each leaf of a structure whether it is in a label."""
-    if treespec is None:
-        return [within]
-    inside = within or is_label(treespec)
-    return [labelled for child in children_of(treespec) for labelled in labelled_leaves(child, within=inside)]
 
 
 def is_array(leaf: Any) -> bool:
@@ -109,7 +89,7 @@ class Outline:
         """Return the cotangents in the structure of the result, None for a label."""
         if self is ONE_ARRAY:
             return cotangents[0]
-        return build(*without_labels(self.spec, iter(self.of_outputs(cotangents))))
+        return build_unlabelled(self.spec, self.of_outputs(cotangents))
 
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
@@ -130,7 +110,7 @@ class Arguments(Outline):
     Its treespec is None in most calls, where there are arguments by position alone and all are leaves.
     """
 
-    __slots__ = ("_is_fixed", "are_arrays", "specs")
+    __slots__ = ("are_arrays", "specs")
 
     def __init__(self, leaves: Sequence[Any], treespec: Treespec = None) -> None:
         super().__init__(treespec, leaves, [i for i, leaf in enumerate(leaves) if is_array(leaf)])
@@ -139,9 +119,6 @@ class Arguments(Outline):
         self.specs: tuple[Treespec, ...] = (
             (None,) * len(leaves) if treespec is None else children_of(children_of(treespec)[0])
         )
-        # Which leaves have no gradient: those in labels and in keyword arguments.
-        self._is_fixed = [labelled for spec in self.specs for labelled in labelled_leaves(spec)]
-        self._is_fixed += [True] * (len(leaves) - len(self._is_fixed))
 
     def filled(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with these arrays."""
@@ -160,10 +137,7 @@ class Arguments(Outline):
     def inputs(self, arrays: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
         """Return for each leaf the array whose gradient is needed, or None."""
         inputs = [array if need else None for array, need in zip(arrays, needed, strict=True)]
-        if self.are_arrays:
-            return inputs
-        by_leaf = self.by_leaf(inputs, [None] * len(self._leaves))
-        return [None if fixed else array for array, fixed in zip(by_leaf, self._is_fixed, strict=True)]
+        return inputs if self.are_arrays else self.by_leaf(inputs, [None] * len(self._leaves))
 
     def tangents(self, tangents: Sequence[Any]) -> Any:
         """Return the tuple of the tangents of the positional arguments, in their structures."""
@@ -172,7 +146,7 @@ class Arguments(Outline):
         leaves = self.by_leaf(tangents, [_zero(leaf) for leaf in self._leaves])
         if self.treespec is None:
             return tuple(leaves)
-        return build(*without_labels(children_of(self.treespec)[0], iter(leaves)))
+        return build_unlabelled(children_of(self.treespec)[0], leaves)
 
 
 def _zero(leaf: Any) -> Any:

@@ -198,6 +198,15 @@ def is_inert(children: Sequence[Any]) -> bool:
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
+def flatten_with_labels(value: Any) -> tuple[list[Any], Treespec]:
+    """Return the leaves and the treespec of a value in which each label is a node, and an array that is a container.
+
+    The value in a label is made constant.
+    """
+    flat = Flattened(value, labels=True)
+    return flat.leaves, flat.treespec
+
+
     """Return the leaves in order, ``None`` among them, and the treespec."""
     flat = Flattened(tree)
     return flat.leaves, flat.treespec

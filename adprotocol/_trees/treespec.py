@@ -18,7 +18,7 @@ from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.messages import nearest, quoted, shown, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from adprotocol.hookspecs import View
 
@@ -35,17 +35,27 @@ class Viewed:
 
 
 def build(treespec: Treespec, leaves: Iterator[Any], show: Callable[[View, Any], Any] | None = None) -> Any:
-    """Return a structure with the next of the leaves; `show` makes a view and its filled container a value."""
+    """Return a structure with the next of the leaves.
+
+    `show` makes a value of a view and its filled container; of a label, whose metadata are None, and what is in it.
+    """
     if treespec is None:
         return next(leaves)
     cls, metadata, _, children = treespec
     built = []
     for child in children:
         built.append(next(leaves) if child is None else build(child, leaves, show))  # noqa: PERF401  (one frame less per level)
-    if cls is Viewed:
-        return built[0] if show is None else show(metadata, built[0])
-    unflatten = lookup(cls).unflatten
-    return cls(*built) if unflatten is None else unflatten(metadata, built)  # a label has none
+    unflatten = None if cls is Viewed else lookup(cls).unflatten
+    if unflatten is not None:
+        return unflatten(metadata, built)
+    if show is not None:
+        return show(metadata, built[0])
+    return built[0] if cls is Viewed else cls(built[0])
+
+
+def build_unlabelled(treespec: Treespec, leaves: Sequence[Any]) -> Any:
+    """Return a structure with these leaves, and None in place of each label."""
+    return build(treespec, iter(leaves), lambda _metadata, _value: None)
 
 
 def split(treespec: Treespec, leaf: Callable[[], Any], taken: Callable[[], bool]) -> tuple[Any, Any]:
@@ -97,6 +107,14 @@ def is_label(treespec: Treespec) -> bool:
     """Return whether a treespec is that of a label that was opened."""
     cls, _, _, _ = treespec or LEAF
     return cls not in (None, Viewed) and lookup(cls).kind is LABEL
+
+
+def labelled_leaves(treespec: Treespec, *, within: bool = False) -> list[bool]:
+    """Return for each leaf of a structure whether it is in a label."""
+    if treespec is None:
+        return [within]
+    inside = within or is_label(treespec)
+    return [labelled for child in children_of(treespec) for labelled in labelled_leaves(child, within=inside)]
 
 
 def treespecs_equal(one: Treespec, other: Treespec) -> bool:
