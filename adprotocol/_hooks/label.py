@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import operator
 import types
 
@@ -26,45 +27,19 @@ def unlabelled(tree: Any) -> Any:
     return tree
 
 
-# Python's binary operators, by the ufunc that NumPy calls for each, with the name of their method.
-_OPERATORS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "add": ("add", operator.add),
-    "subtract": ("sub", operator.sub),
-    "multiply": ("mul", operator.mul),
-    "divide": ("truediv", operator.truediv),
-    "floor_divide": ("floordiv", operator.floordiv),
-    "remainder": ("mod", operator.mod),
-    "power": ("pow", pow),
-    "matmul": ("matmul", operator.matmul),
-    "bitwise_and": ("and", operator.and_),
-    "bitwise_or": ("or", operator.or_),
-    "bitwise_xor": ("xor", operator.xor),
-    "equal": ("eq", operator.eq),
-    "not_equal": ("ne", operator.ne),
-    "less": ("lt", operator.lt),
-    "less_equal": ("le", operator.le),
-    "greater": ("gt", operator.gt),
-    "greater_equal": ("ge", operator.ge),
-}
+# The methods of Python's binary operators, by the ufunc that NumPy calls for each.
+_OPERATORS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "floor_divide": "floordiv",
+    "remainder": "mod", "power": "pow", "matmul": "matmul", "bitwise_and": "and", "bitwise_or": "or",
+    "bitwise_xor": "xor", "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt",
+    "greater_equal": "ge",
+}  # fmt: skip
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")  # Python swaps their operands itself
-# The other functions that Python applies by a method.
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg,
-    "pos": operator.pos,
-    "invert": operator.invert,
-    "abs": abs,
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "complex": complex,
-    "index": operator.index,
-    "len": len,
-    "iter": iter,
-    "getitem": operator.getitem,
-    "contains": operator.contains,
-    "round": round,
-    "format": format,
-}
+# The methods by which Python applies other functions.
+_FUNCTIONS = (
+    "neg", "pos", "invert", "abs", "bool", "int", "float", "complex", "index", "len", "iter", "getitem", "contains",
+    "round", "format",
+)  # fmt: skip
 
 
 class NonDifferentiable:
@@ -134,7 +109,7 @@ class NonDifferentiable:
         # `array * label` arrives here. A tracer in the label is taken by Python's operator, refused by the ufunc.
         if method == "__call__" and not kwargs and hasattr(values[0], "dtype") and ufunc.__name__ in _OPERATORS:
             try:
-                return _OPERATORS[ufunc.__name__][1](*values)
+                return _function(_OPERATORS[ufunc.__name__])(*values)
             except TypeError:  # a tensor of PyTorch, whose operators take no array of NumPy
                 return ufunc(*values)
         return getattr(ufunc, method)(*values, **unlabelled(kwargs))
@@ -143,8 +118,14 @@ class NonDifferentiable:
         return func(*unlabelled(args), **unlabelled(kwargs))
 
 
-def _add_method(method: str, function: Callable[..., Any]) -> None:
+def _function(method: str) -> Callable[..., Any]:
+    """Return the function that Python applies by a method: a built-in one, or an operator."""
+    return getattr(builtins, method, None) or getattr(operator, f"__{method}__")  # type: ignore[no-any-return]
+
+
+def _add_method(method: str) -> None:
     """Let Python apply a function to the value in a label, on either side of a binary operator."""
+    function = _function(method)
 
     def direct(self: NonDifferentiable, *others: Any) -> Any:
         return function(self.value, *unlabelled(others))
@@ -157,8 +138,8 @@ def _add_method(method: str, function: Callable[..., Any]) -> None:
         setattr(NonDifferentiable, f"__r{method}__", reflected)
 
 
-for _method, _function in (*_OPERATORS.values(), *_FUNCTIONS.items()):
-    _add_method(_method, _function)
+for _method in (*_OPERATORS.values(), *_FUNCTIONS):
+    _add_method(_method)
 
 
 def _add_protocols() -> None:
