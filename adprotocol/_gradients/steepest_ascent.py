@@ -5,15 +5,10 @@ from __future__ import annotations
 from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients.tree_map import tree_map
-from adprotocol._typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from typing import TypeVar
-
-    T = TypeVar("T")
+from adprotocol._typing import Any
 
 
-def steepest_ascent(gradient: T) -> T:
+def steepest_ascent(gradient: Any) -> Any:
     """Return a gradient as the direction in which the function grows fastest, on every framework.
 
     >>> import numpy, adprotocol

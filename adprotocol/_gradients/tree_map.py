@@ -8,12 +8,9 @@ from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar
-
-    T = TypeVar("T")
 
 
-def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> T:
+def tree_map(fun: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """Return the structure of `tree` with `fun` applied to each leaf, and to the leaves at the same places of others.
 
     >>> import adprotocol
@@ -55,7 +52,7 @@ def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[An
         _apply(fun, leaf, beside, is_leaf)
         for leaf, *beside in zip(structure.leaves, *[other.leaves for other in others], strict=True)
     ]
-    return structure.with_leaves(mapped)  # type: ignore[no-any-return]
+    return structure.with_leaves(mapped)
 
 
 def _apply(fun: Callable[..., Any], leaf: Any, beside: list[Any], is_leaf: Callable[[Any], bool] | None) -> Any:

@@ -16,9 +16,6 @@ from adprotocol.errors import NotConstantError, OpaqueValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar
-
-    T = TypeVar("T")
 
 # For an object that has a view, and so a way to be frozen.
 FREEZE = (
@@ -27,7 +24,7 @@ FREEZE = (
 )
 
 
-def non_differentiable(value: T, /) -> T:
+def non_differentiable(value: Any, /) -> Any:
     """Make a value constant for every AD mode, order and nesting level, or a function's result.
 
     >>> import adprotocol, autograd

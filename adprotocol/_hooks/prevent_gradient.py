@@ -18,14 +18,10 @@ from adprotocol.errors import ArgumentError, GradientPreventedError, PluginError
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
-    from typing import TypeVar
-
     from adprotocol._dispatch.binding import Binding
 
-    T = TypeVar("T")
 
-
-def prevent_gradient(value: T, /, message: str) -> T:
+def prevent_gradient(value: Any, /, message: str) -> Any:
     """Return a value unchanged, and raise an error with `message` where it is differentiated.
 
     >>> import adprotocol, autograd
@@ -68,7 +64,7 @@ def prevent_gradient(value: T, /, message: str) -> T:
     if not isinstance(message, str):
         msg = f"prevent_gradient was given {kind_of(message)} as message; give the text that the error will show"
         raise ArgumentError(msg)
-    return _guard(value, message)  # type: ignore[no-any-return]
+    return _guard(value, message)
 
 
 def _guard(value: Any, message: str) -> Any:
