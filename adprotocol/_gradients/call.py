@@ -73,11 +73,6 @@ class Call:
     With `declared` the classes of the arguments say which leaves take gradients.
     """
 
-    __slots__ = (
-        *("_arguments", "_constants", "_count", "_frozen", "_fun", "_others", "_places", "_undo"),
-        *("binding", "leaves", "structures"),
-    )
-
     def __init__(  # noqa: PLR0913  (what a call consists of)
         self, fun: Fun, args: Args, kwargs: Kwargs, argnums: Argnums, backend: str | None, *, declared: bool = False
     ) -> None:
@@ -100,11 +95,10 @@ class Call:
 
     def select(self, where: Any, *, each: bool = True) -> None:
         """Select the leaves that `where`, or the declarations, say: some of each argument, or of one at least."""
-        structures = list(self.structures.values())
-        select(structures, where, several=len(structures) > 1)
+        select(list(self.structures.values()), where)
         empty = [name for name, structure in self.structures.items() if True not in structure.mask]
         # With `where` it is enough that it selects a leaf anywhere.
-        if empty and (len(empty) == len(structures) or (each and where is None)):
+        if empty and (len(empty) == len(self.structures) or (each and where is None)):
             raise _nothing_trainable(self.structures[empty[0]], empty[0], where)
         self.selected()
 

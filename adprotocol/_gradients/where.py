@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from adprotocol._trees.treespec import Treespec
 
 
-def select(structures: list[Structure], where: Any, *, several: bool = False, strict: bool = True) -> None:
+def select(structures: list[Structure], where: Any, *, strict: bool = True) -> None:
     """Set the mask of each structure: for each leaf, whether it takes a gradient.
 
-    Without `where` the defaults and the declarations of the classes decide. With
-    `several` a mask is a tuple of masks, one for each structure; a pattern must
+    Without `where` the defaults and the declarations of the classes decide. Of
+    several structures a mask is a tuple of masks, one for each; a pattern must
     match in at least one of them, and paths start again in each. Without `strict`
     leaves that cannot take a gradient may be selected.
 
@@ -38,12 +38,10 @@ def select(structures: list[Structure], where: Any, *, several: bool = False, st
         elif _is_predicate(where):
             masks = [_by_predicate(structure, where) for structure in structures]
         else:
-            given = _masks(where, len(structures)) if several else [where]
-            masks = [_by_mask(structure, mask) for structure, mask in zip(structures, given, strict=True)]
-        if strict:
-            masks = [_checked(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
+            given = [where] if len(structures) == 1 else _masks(where, len(structures))
+            masks = list(map(_by_mask, structures, given))
         for structure, mask in zip(structures, masks, strict=True):
-            structure.mask = list(mask)  # what a pattern matches is kept
+            structure.mask = _checked(structure, mask) if strict else mask
 
 
 def select_once(structures: list[Structure]) -> None:

@@ -13,7 +13,6 @@ from adprotocol.messages import kind_of, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ATTRIBUTE = DECLARATION
 METADATA = "trainable"
 
 _REGISTERED: dict[type, tuple[str, ...]] = {}
@@ -58,15 +57,14 @@ def _class_fields(cls: type) -> tuple[str, ...] | None:
     """Return the fields of a class, or None where only instances show them."""
     if has_fields(cls):
         return field_names(cls)
-    named: tuple[str, ...] | None = getattr(cls, "_fields", None) if issubclass(cls, tuple) else None
-    return named
+    return getattr(cls, "_fields", None) if issubclass(cls, tuple) else None
 
 
 def declares(cls: type) -> bool:
     """Return whether a class declares trainable fields."""
     if cls in BUILT_IN and cls not in _REGISTERED:
         return False
-    return hasattr(cls, ATTRIBUTE) or not _REGISTERED.keys().isdisjoint(cls.__mro__) or bool(frozen_fields(cls))
+    return hasattr(cls, DECLARATION) or not _REGISTERED.keys().isdisjoint(cls.__mro__) or bool(frozen_fields(cls))
 
 
 def refuse_opaque(value: Any) -> None:
@@ -107,8 +105,8 @@ def _declared(value: Any) -> tuple[str, ...] | None:
     for base in cls.__mro__:
         if base in _REGISTERED:
             return _REGISTERED[base]
-        if ATTRIBUTE in base.__dict__:
-            return _checked(cls, getattr(value, ATTRIBUTE))
+        if DECLARATION in base.__dict__:
+            return _checked(cls, getattr(value, DECLARATION))
     return None
 
 
@@ -132,16 +130,14 @@ def frozen_fields(cls: type) -> tuple[str, ...]:
 
 
 def _checked(cls: type, names: Any) -> tuple[str, ...]:
-    if isinstance(names, str):
-        return (names,)
     # A mapping would be read by its keys only; an iterator is exhausted by the first instance.
-    is_list = isinstance(names, Collection) and not isinstance(names, Mapping)
+    is_list = isinstance(names, Collection) and not isinstance(names, (Mapping, str))
     given = tuple(names) if is_list else (names,)
     wrong = [name for name in given if not isinstance(name, str)]
     if wrong:
         msg = (
             f"{cls.__qualname__} declares {wrong[0]!r:.60}, {kind_of(wrong[0])}, as trainable; name its fields by "
-            f"strings, as in {ATTRIBUTE} = ('variance',)"
+            f"strings, as in {DECLARATION} = ('variance',)"
         )
         raise DeclarationError(msg)
     return given
@@ -152,6 +148,6 @@ def _check_known(cls: type, given: Iterable[str], fields: Iterable[str]) -> None
         if name not in fields:
             msg = (
                 f"{cls.__qualname__} declares {name!r} as trainable, but has no such field; the nearest are "
-                f"{nearest(name, fields)}. Correct {ATTRIBUTE} or the call of register_trainable"
+                f"{nearest(name, fields)}. Correct {DECLARATION} or the call of register_trainable"
             )
             raise DeclarationError(msg)

@@ -10,11 +10,11 @@ from adprotocol.errors import DeclarationError
 from adprotocol.messages import with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
+
+    from adprotocol._dispatch.binding import Flatten, Unflatten
 
     Names = tuple[str, ...]
-    Flatten = Callable[[Any], tuple[tuple[Any, ...], Any, Names]]
-    Unflatten = Callable[[Any, Sequence[Any]], Any]
 
 # The attribute by which a class declares its trainable fields.
 DECLARATION = "__trainable__"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adprotocol._trees.traversal import tree_flatten, tree_leaves, tree_structure, tree_unflatten
+from adprotocol._trees.traversal import Flattened, tree_flatten, tree_leaves, tree_unflatten
 from adprotocol._trees.treespec import paths, treespecs_equal
 
 
@@ -116,12 +116,12 @@ def accessor_names(accessor):
 def test_equality_is_that_of_optree(one, other):
     for left, right in ((one, other), (one, one)):
         wanted = reference(left)[1] == reference(right)[1]
-        assert treespecs_equal(tree_structure(left), tree_structure(right)) is wanted
+        assert treespecs_equal(Flattened(left).treespec, Flattened(right).treespec) is wanted
 
 
 def test_the_order_of_the_keys_of_a_dict_is_no_part_of_its_structure():
     one, other = {"a": 1, "b": 2}, {"b": 3, "a": 4}
-    assert treespecs_equal(tree_structure(one), tree_structure(other))
+    assert treespecs_equal(Flattened(one).treespec, Flattened(other).treespec)
     assert tree_leaves((other,)) == [4, 3]
 
 
@@ -130,13 +130,13 @@ def test_keys_of_several_types():
 
 
 def test_a_treespec_is_a_constant():
-    spec = tree_structure({"a": [1, Pair(2, None)]})
+    spec = Flattened({"a": [1, Pair(2, None)]}).treespec
     assert spec == (
         dict, (("a",), ("a",)), ("a",), ((list, None, (0, 1), (None, (Pair, None, ("one", "two"), (None, None)))),),
     )  # fmt: skip
-    assert hash(spec) == hash(tree_structure({"a": [3, Pair(4, 5)]}))
+    assert hash(spec) == hash(Flattened({"a": [3, Pair(4, 5)]}).treespec)
 
 
 @pytest.mark.parametrize("tree", [1.0, None, "text"])
 def test_a_leaf_has_the_treespec_none(tree):
-    assert tree_structure(tree) is None
+    assert Flattened(tree).treespec is None
