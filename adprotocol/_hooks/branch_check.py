@@ -57,9 +57,8 @@ def _compare(true_fun: Any, false_fun: Any, operands: tuple[Any, ...], ran: dict
     try:
         # On constants: the branch for inference may have no derivative.
         ran[not taken] = other(*constant_tree(operands))
-        branches = _Results(object, lambda: ran[True], lambda: ran[False])
-        branches.run_true()
-        branches.run_false()
+        branches = _Results(object, true_fun, false_fun)
+        branches.flattened(ran[True], ran[False])
         branches.compare()
     except Exception as error:
         error.add_note(

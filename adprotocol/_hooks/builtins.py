@@ -67,7 +67,7 @@ def recognise(cls: type) -> Binding:  # one return for each kind
         return BINDINGS.PLAIN
     functions = node.functions_of(cls)
     if functions is not None:
-        return container_binding(*functions, origin=node.origin(cls))
+        return container_binding(cls, *functions)
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
         return BINDINGS.FUNCTION
@@ -81,7 +81,7 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
     functions = node.functions_of_blank(cls)
     if functions is not None:
-        return container_binding(*functions, origin=node.origin(cls))
+        return container_binding(cls, *functions)
     if root(cls) in _AROUND_ARRAYS:
         return BINDINGS.OPAQUE
     raise unclaimed(cls)
@@ -90,23 +90,21 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def container_binding(
-    flatten: Any, unflatten: Any, contents: Any = None, *, children: Any = None, origin: str | None = None
-) -> Binding:
+def container_binding(cls: type, flatten: Any, unflatten: Any, contents: Any = None) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
     contents = contents or flatten
-    children = children or (lambda value: contents(value)[0])
+    children: Any = dict.values if cls is dict else lambda value: contents(value)[0]
     binding = Binding(
         CONTAINER,
+        part=f"CONTAINER {next(_NUMBERS)}",
         within_gradient=lambda value: ask(children(value), value),
         non_differentiable=constant.container,
         flatten=flatten,
         unflatten=unflatten,
         contents=contents,
-        origin=origin,
+        origin=node.origin(cls),
     )
-    binding.name = f"CONTAINER {next(_NUMBERS)}"
-    setattr(BINDINGS, binding.name, binding)
+    install(binding)
     return binding
 
 
@@ -181,7 +179,7 @@ _without_ad: dict[str, Any] = {
 install(Binding(NUMPY, **_without_ad, explain="a NumPy array; frameworks wrap or copy it when they differentiate"))
 install(Binding(NUMPY, part="WITHOUT_AD", **_without_ad, explain="an array of a library without AD, so a constant"))
 for _cls, _functions in node.BUILT_IN.items():
-    install(container_binding(*_functions, children=dict.values if _cls is dict else None), _cls)
+    install(container_binding(_cls, *_functions), _cls)
 install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
@@ -202,5 +200,4 @@ _object: dict[str, Any] = {
     "explain": "not an array",
 }
 install(Binding(OPAQUE, **_object))
-BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_object)
-install(BINDINGS.WRAPPER)
+install(Binding(OPAQUE, part="WRAPPER", **_object))  # around a function

@@ -72,16 +72,13 @@ def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any]
     (https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
     """
     cls, ran = type(mask), None
-    if operands and lookup(cls) is BINDINGS.NUMPY and mask.ndim and mask.dtype.kind == "b":
-        for operand in operands:
-            if type(operand) is not cls:
-                break
-        else:  # at the price of NumPy's where by hand
-            ran = _run(true_fun, false_fun, operands)
-            if ran and type(ran[0]) in (cls, float) and type(ran[1]) in (cls, float):
-                chosen = sys.modules["numpy"].where(mask, *ran)
-                if not chosen.dtype.hasobject:
-                    return chosen
+    is_numpy = lookup(cls) is BINDINGS.NUMPY and mask.ndim and mask.dtype.kind == "b"
+    if is_numpy and set(map(type, operands)) == {cls}:  # at the price of NumPy's where by hand
+        ran = _run(true_fun, false_fun, operands)
+        if ran and type(ran[0]) in (cls, float) and type(ran[1]) in (cls, float):
+            chosen = sys.modules["numpy"].where(mask, *ran)
+            if not chosen.dtype.hasobject:
+                return chosen
     try:
         return choose(mask, true_fun, false_fun, operands, ran)
     except BaseException as error:

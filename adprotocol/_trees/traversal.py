@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 DEEPEST = 2_000
 # As many children are looked at one by one.
 _FEW = 8
-# The kinds of leaves that are opened with labels.
-_OPENED = (LABEL, VIEWED)
 
 
 def binding_for(value: Any) -> Binding:
@@ -55,7 +53,7 @@ def admit(value: Any) -> str:
     functions = node.library_functions(value)
     if functions is None:
         return lookup(type(value)).name
-    TABLE[type(value)] = binding = BINDINGS.container_binding(*functions, origin=node.origin(type(value)))
+    TABLE[type(value)] = binding = BINDINGS.container_binding(type(value), *functions)
     return binding.name
 
 
@@ -90,7 +88,7 @@ class Flattened:
         labels: bool = False,
     ) -> None:
         binding = binding_for(value)
-        is_open = (opened and binding.view is not None) or (labels and binding.kind in _OPENED)
+        is_open = (opened and binding.view is not None) or (labels and binding.kind in (LABEL, VIEWED))
         if binding.flatten is None and not is_open:
             self.treespec: Treespec = None
             self.leaves: list[Any] = [value]
@@ -132,12 +130,9 @@ class Flattened:
             if outside and binding.origin == "fields" and is_inert(children):
                 return self._unopened(value)
             self._in_library = outside or binding.origin != "fields"
-        declares = False
+        if self._declared and cls not in self._silent and not declaration.declares(cls):
+            self._silent.add(cls)
         if self._declared and cls not in self._silent:
-            declares = declaration.declares(cls)
-            if not declares:
-                self._silent.add(cls)
-        if declares:
             specs = self._visit_declared(value, children, names, depth)
         else:
             known, leaves = self.bindings, self.leaves
@@ -198,17 +193,17 @@ def is_inert(children: Sequence[Any]) -> bool:
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
+    """Return the leaves in order, ``None`` among them, and the treespec."""
+    flat = Flattened(tree)
+    return flat.leaves, flat.treespec
+
+
 def flatten_with_labels(value: Any) -> tuple[list[Any], Treespec]:
     """Return the leaves and the treespec of a value in which each label is a node, and an array that is a container.
 
     The value in a label is made constant.
     """
     flat = Flattened(value, labels=True)
-    return flat.leaves, flat.treespec
-
-
-    """Return the leaves in order, ``None`` among them, and the treespec."""
-    flat = Flattened(tree)
     return flat.leaves, flat.treespec
 
 
@@ -315,11 +310,6 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a container, or a single leaf, with `function` applied to every leaf."""
     leaves, treespec = tree_flatten(tree)
     return tree_unflatten(treespec, [function(leaf) for leaf in leaves], tree)
-
-
-def tree_structure(tree: Any) -> Treespec:
-    """Return the treespec of `tree`, to compare structures by."""
-    return Flattened(tree).treespec
 
 
 def too_deep(tree: Any) -> TreeError:
