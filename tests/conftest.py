@@ -58,6 +58,15 @@ def layer():
 
 
 @pytest.fixture
+def compiler():
+    """A Dynamo that knows nothing of other tests."""
+    dynamo = importlib.import_module("torch._dynamo")
+    dynamo.reset()
+    yield
+    dynamo.reset()
+
+
+@pytest.fixture
 def interruptible():
     """Interrupts reach this process and its children, also where a shell in the background has them ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

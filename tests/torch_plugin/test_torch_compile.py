@@ -9,6 +9,7 @@ import torch
 import torch_release
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jvp, vmap
+from torch_cost import Counting, compiled
 
 import adprotocol
 from adprotocol import cond, non_differentiable, prevent_gradient, within_gradient
@@ -17,26 +18,7 @@ X = torch.tensor(2.0)
 ONE = torch.ones(())
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(f, backend="aot_eager"):
-    return torch.compile(f, fullgraph=True, backend=backend)
-
-
-class Counting:
-    """A backend that keeps the graphs it is given."""
-
-    def __init__(self):
-        self.graphs = []
-
-    def __call__(self, module, inputs):
-        self.graphs.append([(node.op, str(node.target)) for node in module.graph.nodes])
-        return module
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def with_no_grad(f):

@@ -1,7 +1,6 @@
 """value_and_grad of tensors in ordinary structures: inside and around PyTorch's own transformations."""
 
 import dataclasses
-import signal
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch_release
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 from torch.utils.checkpoint import checkpoint
-from torch_cost import DEPTH, TRAINED, cost
+from torch_cost import DEPTH, TRAINED, Counting, compiled, cost
 
 import adprotocol
 from adprotocol import NonDifferentiable, value_and_grad
@@ -222,38 +221,6 @@ def test_a_reentrant_checkpoint_is_refused():
 
 
 # torch.compile.
-
-
-@pytest.fixture
-def compiler():
-    """A fresh compiler, and a limit to the processor time that it may take: others may be busy on the machine."""
-
-    def late(*args):
-        msg = "the compiler takes too long"
-        raise TimeoutError(msg)
-
-    torch._dynamo.reset()
-    before = signal.signal(signal.SIGVTALRM, late)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 30)
-    yield
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    signal.signal(signal.SIGVTALRM, before)
-    torch._dynamo.reset()
-
-
-class Counting:
-    """A backend that keeps the graphs it is given."""
-
-    def __init__(self):
-        self.graphs = []
-
-    def __call__(self, module, inputs):
-        self.graphs.append([(node.op, str(node.target)) for node in module.graph.nodes])
-        return module
-
-
-def compiled(f, backend="aot_eager"):
-    return torch.compile(f, fullgraph=True, backend=backend)
 
 
 def product(model):

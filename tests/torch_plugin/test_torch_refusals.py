@@ -6,12 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 from adprotocol import cond, within_gradient
 
-
-@pytest.fixture(autouse=True)
-def _compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def layer(x):
