@@ -237,15 +237,6 @@ def test_unused_leaves_get_zeros_and_no_warning():
     assert not gradient["w"].any()
 
 
-def test_a_function_that_returns_a_leaf_or_a_constant_of_another_level():
-    assert value_and_grad(lambda m: m["b"])(MODEL)[0] == 2.0
-    assert adprotocol.grad(lambda m: m["b"])(MODEL)["b"] == 1.0
-    # Constant inside, differentiated outside.
-    value_of = lambda x: value_and_grad(lambda m: x)({"w": A})[0]
-    assert autograd.grad(lambda x: value_of(x) ** 2)(3.0) == 6.0
-    assert autograd.grad(lambda x: x + adprotocol.grad(lambda m: x)({"w": 1.0})["w"])(3.0) == 1.0
-
-
 def test_object_arrays_are_passed_on():
     objects = np.array([1.0, 2.0], dtype=object)
     model = {"a": A, "o": objects}

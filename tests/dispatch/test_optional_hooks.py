@@ -53,7 +53,11 @@ def plugin():
     unregister(record.name)
 
 
-def test_a_leaf_with_an_identity_is_one_at_all_its_places(plugin):
+@pytest.mark.parametrize(
+    ("where", "gradients", "values", "frozen"),
+    [(None, [1.0, 1.0, None], [2.0, 5.0, 2.0], []), ("1", [None, 1.0, None], [-2.0, 5.0, -2.0], [2.0])],
+)
+def test_a_leaf_with_an_identity_is_one_at_all_its_places(plugin, where, gradients, values, frozen):
     shared, other = Weight(2.0), Weight(5.0)
     numbers = []
 
@@ -61,9 +65,9 @@ def test_a_leaf_with_an_identity_is_one_at_all_its_places(plugin):
         numbers.extend(leaf.number for leaf in model)
         return 1.0
 
-    assert adprotocol.grad(loss)([shared, other, shared]) == [1.0, 1.0, None]
-    assert numbers == [2.0, 5.0, 2.0]
-    assert plugin.seen == []
+    assert adprotocol.grad(loss, where=where)([shared, other, shared]) == gradients
+    assert numbers == values
+    assert plugin.seen == frozen
 
 
 def gradient(*others, where=None):
@@ -143,19 +147,6 @@ def test_an_elementwise_choice_needs_the_hook_with_the_array_functions():
             adprotocol.where(np.array([True]), lambda x: x, lambda x: x, Array())
     finally:
         unregister(record.name)
-
-
-def test_a_leaf_with_an_identity_that_no_place_selects_is_frozen_once(plugin):
-    shared, other = Weight(2.0), Weight(5.0)
-    numbers = []
-
-    def loss(model):
-        numbers.extend(leaf.number for leaf in model)
-        return 1.0
-
-    assert adprotocol.grad(loss, where="1")([shared, other, shared]) == [None, 1.0, None]
-    assert numbers == [-2.0, 5.0, -2.0]
-    assert plugin.seen == [2.0]
 
 
 class ForNumpy(Minimal):
