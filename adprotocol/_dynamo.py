@@ -207,7 +207,7 @@ class EagerCall:
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
         """Call the function with these arrays; return the arrays of its result and the rest."""
         args, static = self.arguments.filled(arrays)
-        return outlined(*traversal.flatten_with_labels(self.function(*args, **static)))
+        return outlined(*traversal.tree_flatten(self.function(*args, **static), labels=True))
 
 
 @substitute_for(custom_derivative.CustomDerivative.__call__)
@@ -227,7 +227,7 @@ def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa:
 
 
 def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals: bool) -> Any:
-    leaves, treespec = traversal.flatten_with_labels((args, static))
+    leaves, treespec = traversal.tree_flatten((args, static), labels=True)
     binding = traversal.sole_framework(leaves, table.BINDINGS.PLAIN)
     if binding.framework is None:
         returned = function.fun(*args, **static)

@@ -52,11 +52,6 @@ def call_after_import(name: str, call: Callable[[str], None]) -> None:
             sys.meta_path.insert(0, FINDER)
 
 
-def pending() -> tuple[str, ...]:
-    """Return the names of the modules with a pending call."""
-    return tuple(_PENDING)
-
-
 def cancel(name: str) -> Callable[[str], None] | None:
     """Remove and return the pending call of a module; with the last one the finder goes."""
     with _LOCK:

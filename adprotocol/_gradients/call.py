@@ -105,8 +105,7 @@ class Call:
     def selected(self) -> None:
         """Take over the masks of the structures: the leaves to track, and what is constant beside them."""
         structures = list(self.structures.values())
-        if any(len(structure.identities) > 0 for structure in structures):
-            select_once(structures)
+        select_once(structures)
         for structure in structures:
             self.leaves += structure.differentiated()
         # Where no derivative can enclose the call, what it does not select is constant in every argument.

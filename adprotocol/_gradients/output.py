@@ -9,7 +9,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._rules.check import Collector
 from adprotocol._trees.held import holds_objects
-from adprotocol._trees.traversal import flatten_with_labels, tree_leaves, tree_map
+from adprotocol._trees.traversal import tree_flatten, tree_leaves, tree_map
 from adprotocol._trees.treespec import build, build_unlabelled, labelled_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ADProtocolError, ArgumentError, MixedFrameworksError, OutputError
@@ -73,7 +73,7 @@ class Value:
         if lookup(type(result)).kind in (ARRAY, CONSTANT):
             self.leaves, self.treespec = [result], None
         else:
-            self.leaves, self.treespec = flatten_with_labels(result)
+            self.leaves, self.treespec = tree_flatten(result, labels=True)
         for leaf in self.leaves:
             _check_framework(leaf, binding)
         self.mask = list(map(_is_output, self.leaves))

@@ -65,9 +65,5 @@ def _apply(fun: Callable[..., Any], leaf: Any, beside: list[Any], is_leaf: Calla
     if not isinstance(leaf, NonDifferentiable):
         return fun(leaf, *values)
     inside = leaf.value  # a structure, maybe
-    values = [tree_map(_none, inside) if value is None else value for value in values]
+    values = [tree_map(lambda _leaf: None, inside) if value is None else value for value in values]
     return NonDifferentiable(tree_map(fun, inside, *values, is_leaf=is_leaf))
-
-
-def _none(_leaf: Any) -> None:
-    pass

@@ -35,7 +35,7 @@ def select(structures: list[Structure], where: Any, *, strict: bool = True) -> N
         patterns = _patterns(where)
         if patterns is not None:
             masks = _by_patterns(structures, patterns, strict=strict)
-        elif _is_predicate(where):
+        elif callable(where) and not is_container(where):  # a mask may be of a class that can be called
             masks = [_by_predicate(structure, where) for structure in structures]
         else:
             given = [where] if len(structures) == 1 else _masks(where, len(structures))
@@ -60,11 +60,6 @@ def _patterns(where: Any) -> tuple[str, ...] | None:
     if isinstance(where, (list, tuple, set, frozenset)) and where and all(isinstance(item, str) for item in where):
         return tuple(where)
     return None
-
-
-def _is_predicate(where: Any) -> bool:
-    # A mask may be callable too: it may be of the class of the structure.
-    return callable(where) and not is_container(where)
 
 
 def _by_patterns(structures: list[Structure], patterns: tuple[str, ...], *, strict: bool) -> list[list[bool]]:

@@ -12,7 +12,7 @@ import os
 from adprotocol._dispatch.shape import sizes
 from adprotocol._hooks.branches import ArrayType, Branches
 from adprotocol._hooks.non_differentiable import constant_tree
-from adprotocol._trees.traversal import flatten_with_labels
+from adprotocol._trees.traversal import tree_flatten
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BranchMismatchError
 from adprotocol.messages import shown
@@ -97,7 +97,7 @@ def checking_where(where: Callable[..., Any], choose: Callable[..., Any]) -> Cal
                 plain = fun(*constant_tree(operands))
             except Exception:  # noqa: BLE001, S112  (of an element that is not chosen, for which the function may fail)
                 continue
-            pairs = zip(flatten_with_labels(plain)[0], flatten_with_labels(got)[0], strict=True)
+            pairs = zip(tree_flatten(plain, labels=True)[0], tree_flatten(got, labels=True)[0], strict=True)
             for one, other in pairs:
                 _check_elementwise(name, constant_tree(mask), one, other)
         return result

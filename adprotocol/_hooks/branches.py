@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from adprotocol._dispatch.dtype import dtype_name, holds
 from adprotocol._dispatch.shape import may_be_equal, sizes
-from adprotocol._trees.traversal import flatten_with_labels
+from adprotocol._trees.traversal import tree_flatten
 from adprotocol._trees.treespec import build, children_of, is_label, same_constant, same_node
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BranchMismatchError
@@ -99,7 +99,7 @@ class Branches:
         return self._flattened(self.false_fun(*self.operands), taken=False)
 
     def _flattened(self, result: Any, *, taken: bool) -> list[Any]:
-        parts, structure = flatten_with_labels(result)
+        parts, structure = tree_flatten(result, labels=True)
         leaves = [self.converted(leaf) for leaf in parts]
         described = tuple([self._described(leaf) for leaf in leaves])
         self.keep((structure, described), taken=taken)

@@ -69,9 +69,8 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     if functions is not None:
         return container_binding(cls, *functions)
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
-    if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
-        return BINDINGS.FUNCTION
-    if _is_of_numpy(cls, "ufunc"):
+    is_function = issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial))
+    if is_function or _is_of_numpy(cls, "ufunc"):
         return BINDINGS.FUNCTION
     if not is_array(cls):
         return BINDINGS.OPAQUE
@@ -118,10 +117,6 @@ def _is_of_numpy(cls: type, name: str) -> bool:
     return base is not None and issubclass(cls, base)
 
 
-def _ask_one(value: Any) -> Any:
-    return ask((value,))
-
-
 def ask_array(value: Any) -> Any:
     """Answer for an array without AD: False, unless its elements are objects."""
     return holds_objects(value) and ask((value,))
@@ -153,15 +148,6 @@ def elements(array: Any) -> list[Any] | None:
     return plain_array(array).reshape(-1).tolist() if holds_objects(array) else None
 
 
-def _labelled(label: NonDifferentiable) -> list[Any]:
-    return tree_leaves((label.held,))
-
-
-def _constant_label(label: NonDifferentiable) -> NonDifferentiable:
-    """Make the value in a label constant now, and keep the label."""
-    return NonDifferentiable(label.value)
-
-
 BINDINGS.recognise = recognise
 BINDINGS.container_binding = container_binding
 
@@ -188,14 +174,14 @@ install(Binding(CLASS, non_differentiable=constant.refuse_class, explain="a clas
 install(
     Binding(
         LABEL,
-        non_differentiable=_constant_label,
-        stands_for=_labelled,
+        non_differentiable=lambda label: NonDifferentiable(label.value),  # constant now, and labelled still
+        stands_for=lambda label: tree_leaves((label.held,)),
         explain="labelled NonDifferentiable, so a constant at every level",
     ),
     NonDifferentiable,
 )
 _object: dict[str, Any] = {
-    "within_gradient": _ask_one,
+    "within_gradient": lambda value: ask((value,)),
     "non_differentiable": constant.opaque,
     "explain": "not an array",
 }

@@ -109,7 +109,7 @@ class NonDifferentiable:
         # `array * label` arrives here. A tracer in the label is taken by Python's operator, refused by the ufunc.
         if method == "__call__" and not kwargs and hasattr(values[0], "dtype") and ufunc.__name__ in _OPERATORS:
             try:
-                return _function(_OPERATORS[ufunc.__name__])(*values)
+                return _BY_UFUNC[ufunc.__name__](*values)
             except TypeError:  # a tensor of PyTorch, whose operators take no array of NumPy
                 return ufunc(*values)
         return getattr(ufunc, method)(*values, **unlabelled(kwargs))
@@ -121,6 +121,9 @@ class NonDifferentiable:
 def _function(method: str) -> Callable[..., Any]:
     """Return the function that Python applies by a method: a built-in one, or an operator."""
     return getattr(builtins, method, None) or getattr(operator, f"__{method}__")  # type: ignore[no-any-return]
+
+
+_BY_UFUNC = {ufunc: _function(method) for ufunc, method in _OPERATORS.items()}
 
 
 def _add_method(method: str) -> None:

@@ -13,7 +13,7 @@ from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches
 from adprotocol._hooks.cond import branch_error, cond, predicate
 from adprotocol._trees.held import holds_objects
-from adprotocol._trees.traversal import flatten_with_labels, sole_framework
+from adprotocol._trees.traversal import sole_framework, tree_flatten
 from adprotocol._trees.treespec import build
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import NoValuesError
@@ -72,13 +72,16 @@ def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any]
     (https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
     """
     cls, ran = type(mask), None
-    is_numpy = lookup(cls) is BINDINGS.NUMPY and mask.ndim and mask.dtype.kind == "b"
-    if is_numpy and set(map(type, operands)) == {cls}:  # at the price of NumPy's where by hand
-        ran = _run(true_fun, false_fun, operands)
-        if ran and type(ran[0]) in (cls, float) and type(ran[1]) in (cls, float):
-            chosen = sys.modules["numpy"].where(mask, *ran)
-            if not chosen.dtype.hasobject:
-                return chosen
+    if operands and lookup(cls) is BINDINGS.NUMPY and mask.ndim and mask.dtype.kind == "b":
+        for operand in operands:
+            if type(operand) is not cls:
+                break
+        else:  # at the price of NumPy's where by hand
+            ran = _run(true_fun, false_fun, operands)
+            if ran and type(ran[0]) in (cls, float) and type(ran[1]) in (cls, float):
+                chosen = sys.modules["numpy"].where(mask, *ran)
+                if not chosen.dtype.hasobject:
+                    return chosen
     try:
         return choose(mask, true_fun, false_fun, operands, ran)
     except BaseException as error:
@@ -101,7 +104,7 @@ def choose(mask: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...], 
     if not sizes(getattr(mask, "shape", ())) and (binding.kind is not ARRAY or not hasattr(mask, "dtype")):
         return cond(mask, true_fun, false_fun, *operands)
     binding = sole_framework(operands, binding)
-    leaves, structure = flatten_with_labels(operands)
+    leaves, structure = tree_flatten(operands, labels=True)
     if ran is None:
         ran = () if any(map(_may_carry, (mask, *leaves))) else _run(true_fun, false_fun, operands)
     choice = _Choice((), true_fun, false_fun)

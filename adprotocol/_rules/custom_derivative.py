@@ -16,7 +16,7 @@ from adprotocol._rules.outline import Arguments, Outline, is_array
 from adprotocol._rules.rule import DerivativeRule, Rule
 from adprotocol._rules.signature import by_position, completed
 from adprotocol._trees.held import holds_objects
-from adprotocol._trees.traversal import flatten_with_labels, sole_framework
+from adprotocol._trees.traversal import sole_framework, tree_flatten
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError
 from adprotocol.messages import kind_of
@@ -180,7 +180,7 @@ class CustomDerivative(Wrapper):
         binding = sole_of_leaves((*args, *static.values()) if static else args)
         if binding is None or (binding.framework is not None and (static or len(args) < self.count)):
             args, static = completed(self.fun, args, static)
-            leaves, treespec = flatten_with_labels((args, static))
+            leaves, treespec = tree_flatten((args, static), labels=True)
             binding = sole_framework(leaves, BINDINGS.PLAIN)
             self._refuse_held(leaves)
         if binding.framework is None or (self.watched and self._is_plain(leaves)):
@@ -189,7 +189,7 @@ class CustomDerivative(Wrapper):
             return self._without_rule(binding, args, static)
         if static:
             message = f"{self.name} is not differentiated by its keyword arguments; pass the value by position"
-            leaves, treespec = flatten_with_labels((args, prevent_gradient(static, message)))
+            leaves, treespec = tree_flatten((args, prevent_gradient(static, message)), labels=True)
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         # That of positional arrays alone is made once.
         key = (binding, len(args)) if treespec is None and len(arrays) == len(args) else None

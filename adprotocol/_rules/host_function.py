@@ -14,7 +14,7 @@ from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding 
 from adprotocol._rules.check import is_complex
 from adprotocol._rules.outline import Arguments, Outline, is_array
 from adprotocol._trees.held import holds_objects
-from adprotocol._trees.traversal import flatten_with_labels, sole_framework
+from adprotocol._trees.traversal import sole_framework, tree_flatten
 from adprotocol._trees.treespec import build, children_of, count_leaves, map_nodes, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import PluginError, RuleError
@@ -97,7 +97,7 @@ class HostFunction(Wrapper):
         if not static and {lookup(type(arg)) for arg in args} == {BINDINGS.NUMPY} and not any(map(holds_objects, args)):
             return self.fun(*map(read_only, args))  # as below, in a third of the time
         are_arrays = args and not static and all(map(is_array, args))
-        leaves, treespec = (args, None) if are_arrays else flatten_with_labels((args, static))
+        leaves, treespec = (args, None) if are_arrays else tree_flatten((args, static), labels=True)
         binding = sole_framework(leaves, BINDINGS.PLAIN)
         if binding.framework is None:
             args, static = build(treespec, iter(list(map(read_only, leaves))))
@@ -161,7 +161,7 @@ class HostCall:
     def _call(self, fun: Callable[..., Any], arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
         """Call a function; return the arrays that it returned, and the outline of its result."""
         args, static = self.arguments.filled(arrays)
-        leaves, treespec = flatten_with_labels(fun(*args, **static))
+        leaves, treespec = tree_flatten(fun(*args, **static), labels=True)
         own = count_leaves(children_of(treespec)[0]) if self.host.has_residuals and treespec else len(leaves)
         # Residuals may be anything.
         places = [i for i, leaf in enumerate(leaves) if i < own or _is_array(leaf)]
@@ -282,7 +282,7 @@ def _of_library(value: Any, like: Any) -> Any:
     if not hasattr(like, "__array_namespace__"):
         return value
     asarray = functools.partial(like.__array_namespace__().asarray, device=like.device)
-    leaves, treespec = flatten_with_labels(value)
+    leaves, treespec = tree_flatten(value, labels=True)
     return build(treespec, iter([asarray(leaf) if lookup(type(leaf)).kind is NUMPY else leaf for leaf in leaves]))
 
 

@@ -17,7 +17,7 @@ from adprotocol._rules.host_function import HostFunction, blank_array, read_only
 from adprotocol._rules.outline import ONE_ARRAY, Arguments, Outline, is_array
 from adprotocol._rules.signature import keyword_defaults, reads, takes_arguments
 from adprotocol._trees.held import check_held, check_opaque, search
-from adprotocol._trees.traversal import flatten_with_labels
+from adprotocol._trees.traversal import tree_flatten
 from adprotocol._trees.treespec import children_of, count_leaves, labelled_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError
@@ -124,7 +124,7 @@ class DerivativeRule:
             what = "None" if result is None else kind_of(result)
             msg = f"{self.name}, which has a derivative rule, returned {what}; return arrays, or a structure of them"
             raise RuleError(msg)
-        leaves, treespec = flatten_with_labels(returned)
+        leaves, treespec = tree_flatten(returned, labels=True)
         own = count_leaves(children_of(treespec)[0]) if has_residuals else len(leaves)
         labelled = labelled_leaves(treespec)
         outputs = [i for i in range(own) if not labelled[i] and _is_differentiated(leaves[i])]

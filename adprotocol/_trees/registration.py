@@ -136,7 +136,7 @@ def _register(cls: type, functions: node.Functions) -> None:
         node.STRUCTURES[cls] = functions
         for plugin in REGISTRY.active():
             try:
-                _teach(plugin.tree_library, cls, functions)
+                _teach(plugin.tree_library, {cls: functions})
             # Any exception is the plugin's fault.
             except Exception as error:
                 msg = f"the plugin {plugin.name!r} cannot register {cls.__qualname__}: {error}"
@@ -156,17 +156,13 @@ def _teach_optree(_name: str = "optree") -> None:
             optree.register_pytree_node(cls, *functions, namespace=node.NAMESPACE)
 
 
-def _teach(library: TreeLibrary | None, cls: type, functions: Any) -> None:
-    if library is not None and library.register is not None:
-        library.register(cls, *functions)
+def _teach(library: TreeLibrary | None, structures: dict[type, Any]) -> None:
+    for cls, functions in tuple(structures.items()):
+        if library is not None and library.register is not None:
+            library.register(cls, *functions)
 
 
-def _teach_all(library: TreeLibrary | None) -> None:
-    for cls, functions in tuple(node.STRUCTURES.items()):
-        _teach(library, cls, functions)
-
-
-REGISTRY.on_activate.append(_teach_all)
+REGISTRY.on_activate.append(lambda library: _teach(library, node.STRUCTURES))
 
 
 def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from adprotocol._trees.treespec import Treespec
     from adprotocol.hookspecs import View
 
-    # Leaves of one class, and their binding.
-    Group = tuple[Binding, Collection[Any]]
-
 
 # How deep a structure may be, whatever Python's own limit (1,000 frames, one a level): hashing a treespec takes a frame
 # of C for each level.
@@ -192,18 +189,9 @@ def is_inert(children: Sequence[Any]) -> bool:
     return True
 
 
-def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
-    """Return the leaves in order, ``None`` among them, and the treespec."""
-    flat = Flattened(tree)
-    return flat.leaves, flat.treespec
-
-
-def flatten_with_labels(value: Any) -> tuple[list[Any], Treespec]:
-    """Return the leaves and the treespec of a value in which each label is a node, and an array that is a container.
-
-    The value in a label is made constant.
-    """
-    flat = Flattened(value, labels=True)
+def tree_flatten(tree: Any, *, labels: bool = False) -> tuple[list[Any], Treespec]:
+    """Return the leaves in order, ``None`` among them, and the treespec; with `labels` as `Flattened` says."""
+    flat = Flattened(tree, labels=labels)
     return flat.leaves, flat.treespec
 
 
@@ -246,7 +234,7 @@ def _collect(leaves: list[Any], values: Collection[Any], known: set[type], depth
             _collect(leaves, parts, known, depth + 1)
 
 
-def leaves_by_class(values: Collection[Any]) -> list[Group]:
+def leaves_by_class(values: Collection[Any]) -> list[tuple[Binding, Collection[Any]]]:
     """Return the leaves of several values in groups of one class, each with its binding, for a question about all."""
     classes = set(map(type, values))
     if len(classes) == 1:
