@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 from adprotocol_torch.internals import get_gradient_edge
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Collection, Container, Iterable
 
     import torch
 
-# How many walked nodes there are for one that stops the recursion of a release.
+# How many walked nodes there are for one that stops the recursion of a release, on average.
 _EVERY = 100
-# How many nodes are walked before the next stop; threads that lose a count to each other do no harm.
-_left = _EVERY
 
 
 class Graph:
@@ -75,19 +73,12 @@ def edge_of(tensor: torch.Tensor) -> Any:
     return get_gradient_edge(tensor)
 
 
-def _walked(nodes: Iterable[Any], count: int) -> None:
+def _walked(nodes: Collection[Any], count: int) -> None:
     """Stop a release at some of the nodes, of which `count` are new."""
-    global _left  # noqa: PLW0603
-    left, _left = _left, _left - count
-    if _left <= 0:
-        # A loop of its own, for most walks end before the next stop.
-        for node in nodes:
-            left -= 1
-            if left <= 0:
-                node.metadata[_Stop] = _Stop(node.next_functions)
-                # At random: where several chains grow in turn, a fixed number could meet the same one each time.
-                left = random.randrange(1, 2 * _EVERY)  # noqa: S311  (no secret)
-        _left = left
+    # At random: where several chains grow in turn, a fixed number could meet the same one each time.
+    stops = int(count / _EVERY + random.random())  # noqa: S311  (no secret)
+    for node in random.choices(tuple(nodes), k=stops) if stops else ():  # noqa: S311
+        node.metadata[_Stop] = _Stop(node.next_functions)
 
 
 class _Stop:

@@ -123,13 +123,7 @@ class ArrayFunctions:
         mask = tensor_of(mask) if is_of_numpy(mask) else mask
         # There is no argmax of bools.
         # until torch 2.10: view(dtype) has no batching rule.
-        flat = mask.reshape(-1).to(torch.uint8)
-        if flat.numel() < 20_000:  # noqa: PLR2004  (from here on two steps take less)
-            return flat.argmax()
-        # An argmax takes 0.7 ns an element, and the maximum of each row 0.1 ns.
-        rows = torch.nn.functional.pad(flat, (0, -flat.numel() % 1024)).reshape(-1, 1024)
-        row = rows.amax(1).argmax()
-        return row * 1024 + rows.index_select(0, row[None]).argmax()
+        return mask.reshape(-1).to(torch.uint8).argmax()
 
     @staticmethod
     def take(array: Any, indices: torch.Tensor, axis: int) -> Any:
