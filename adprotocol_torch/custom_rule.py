@@ -18,7 +18,7 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.internals import functorch_is_active, primal_of, skip
 from adprotocol_torch.pull import separated
-from adprotocol_torch.rule_modes import BatchedRule, TensorDerivative, Unchanged, as_results
+from adprotocol_torch.rule_modes import BatchedRule, TensorDerivative, as_results, unchanged
 from adprotocol_torch.tensors import has_strides
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
         )
         raise RuleError(msg)
     msg = f"the function {name}, which has a derivative rule, changes an argument in place; change a copy"
-    with Unchanged(tracked, msg):
-        returned, call.outline = call.rule.fun(constants)
+    returned, call.outline = unchanged(tracked, lambda: call.rule.fun(constants), msg)
     results = as_results(returned, arrays)
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):

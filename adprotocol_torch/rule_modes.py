@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -19,21 +19,16 @@ if TYPE_CHECKING:
     from adprotocol.extend import Outline
 
 Tensors = list[torch.Tensor]
+T = TypeVar("T")
 
 
-class Unchanged:
-    """Refuse a block that changes one of the tensors in place."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor], message: str) -> None:
-        self._given: tuple[Sequence[torch.Tensor], str] = (tensors, message)
-        self._versions: list[int] = list(map(version_of, tensors))
-
-    def __enter__(self) -> None:
-        """Begin the block."""
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and self._versions != list(map(version_of, self._given[0])):
-            raise RuleError(self._given[1])
+def unchanged(tensors: Sequence[torch.Tensor], run: Callable[[], T], message: str) -> T:
+    """Return what a function returns, which must not change one of the tensors in place."""
+    before = list(map(version_of, tensors))
+    returned = run()
+    if before != list(map(version_of, tensors)):
+        raise RuleError(message)
+    return returned
 
 
 class TensorDerivative(Derivative):
@@ -69,8 +64,7 @@ class TensorDerivative(Derivative):
 
     def pull(self, cotangents: Tensors) -> Tensors:
         """Return the gradients; PyTorch's are the conjugates of those of rules, and so are its cotangents."""
-        with self._nothing_changed(cotangents):
-            gradients = _conjugates(self.backward(_conjugates(cotangents)))
+        gradients = self._applied(cotangents, lambda: _conjugates(self.backward(_conjugates(cotangents))))
         if self.has_left:
             # torch.func records each level, and the rule's own is the innermost.
             given = [*cotangents, *self.results, *self.arrays]
@@ -79,8 +73,7 @@ class TensorDerivative(Derivative):
 
     def push(self, tangents: Tensors) -> Tensors:
         """Return the tangents of the results."""
-        with self._nothing_changed(tangents):
-            pushed = self.forward(tangents)
+        pushed = self._applied(tangents, lambda: self.forward(tangents))
         if self.has_left:
             self._refuse_numpy([*tangents, *self.results, *self.arrays])
         return self._differentiated_once(pushed)
@@ -94,10 +87,10 @@ class TensorDerivative(Derivative):
             )
             raise RuleError(msg)
 
-    def _nothing_changed(self, flowing: Tensors) -> Unchanged:
+    def _applied(self, flowing: Tensors, rule: Callable[[], Tensors]) -> Tensors:
         # Others compute with these: a cotangent of several terms is one tensor.
         message = f"a derivative rule of {self.rule.name} changes in place what it was given; change a copy"
-        return Unchanged((*flowing, *self.arrays, *self.results), message)
+        return unchanged((*flowing, *self.arrays, *self.results), rule, message)
 
     def _differentiated_once(self, values: Tensors) -> Tensors:
         """Refuse a derivative of what a rule returned by what its function was given, on which the results depend."""
