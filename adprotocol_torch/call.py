@@ -29,15 +29,16 @@ class Call:
 
     __slots__ = (
         *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "is_second_step"),
-        *("once", "opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo", "was_enabled"),
+        *("once", "opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
     )
 
-    def __init__(self, tensors: list[torch.Tensor], *, is_differentiable: bool) -> None:
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
         """Begin the call."""
         self.calls: Calls = LOCAL.calls
         self.tensors = tensors
         self.owners: list[torch.nn.Parameter | None] = owners_of(tensors)
-        self.is_differentiable = is_differentiable
+        # Whether gradients are on around the call, so that what it returns may be differentiated.
+        self.is_differentiable: bool = torch.is_grad_enabled()
         # Whether something tracked is not a leaf.
         self.has_history: bool = False
         # An entry for each time that this call is under way: now, and while a checkpoint or a pull needs it again, in
@@ -46,7 +47,6 @@ class Call:
         self.calls.changes.append(self.open)
         # What ends, last first, what has been done for this call.
         self.undo: list[Callable[[], None]] = []
-        self.was_enabled: bool = torch.is_grad_enabled()
         set_grad_enabled(True)
         # Autocast keeps what it has cast, with its history, until it ends.
         torch.clear_autocast_cache()
@@ -58,7 +58,7 @@ class Call:
 
     def end(self) -> None:
         """Take back all that was done for this call."""
-        set_grad_enabled(self.was_enabled)
+        set_grad_enabled(self.is_differentiable)
         # Not before: a checkpoint runs parts of the function again for the derivative.
         while self.undo:
             self.undo.pop()()

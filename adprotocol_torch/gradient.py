@@ -34,11 +34,10 @@ def vjp(fun: Function, leaves: list[Any], once: bool) -> tuple[list[Any], Any, C
     tensors = [leaf if isinstance(leaf, torch.Tensor) else tensor_of(leaf) for leaf in leaves]
     if torch.compiler.is_dynamo_compiling() or internals.in_transform():
         return functorch_gradient.vjp(fun, tensors, once=once)
-    is_differentiable = torch.is_grad_enabled()
     if not torch.is_inference_mode_enabled():
-        return _by_engine(fun, tensors, is_differentiable=is_differentiable, once=once)
-    with torch.inference_mode(mode=False):
-        return _by_engine(fun, tensors, is_differentiable=is_differentiable, once=once)
+        return _by_engine(fun, tensors, once=once)
+    with torch.inference_mode(mode=False), torch.no_grad():
+        return _by_engine(fun, tensors, once=once)
 
 
 @hookimpl
@@ -87,9 +86,9 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
 # Dynamo would compile it as a function of its own where a graph broke around it.
 @skip
 def _by_engine(
-    fun: Function, tensors: list[torch.Tensor], *, is_differentiable: bool, once: bool
+    fun: Function, tensors: list[torch.Tensor], *, once: bool
 ) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
-    call = Call(tensors, is_differentiable=is_differentiable)
+    call = Call(tensors)
     try:
         tracked = call.track()
         # The thread that the engine has for a GPU numbers the nodes of inner gradients by itself (`aliases`).

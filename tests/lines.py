@@ -43,7 +43,7 @@ class Budget:
 BUDGETS = (
     Budget("core without rules, conformance, command line", 3610, {PROGRAMS: 20, ARRAYS: 160, PRODUCTS: 420}),
     Budget("core: rules", 885, {PROGRAMS: 10, PRODUCTS: 15}),
-    Budget("adprotocol_torch", 2630, {PROGRAMS: 60, PRODUCTS: 180}),
+    Budget("adprotocol_torch", 2620, {PROGRAMS: 60, PRODUCTS: 180}),
     Budget("adprotocol_jax", 1230, {PROGRAMS: 20, PRODUCTS: 45}),
     Budget("adprotocol_autograd", 420, {PRODUCTS: 60}),
     Budget("command line and demo", 480),
