@@ -152,11 +152,12 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
 
 
 def _as_like(array: Any, like: Any) -> Any:
-    """Return a cotangent or tangent as an array of the dtype of another, zeros for None."""
+    """Return a cotangent or tangent as an array of the dtype and sharding of another, zeros for None."""
     if array is None:
         return jax.lax.full_like(like, 0)
-    dtype = like.dtype if isinstance(like, jax.Array) else jnp.result_type(like)  # 0.3 µs against 5
-    return array if getattr(array, "dtype", None) == dtype else jnp.asarray(array, dtype)
+    if type(array) is type(like) is _CONCRETE and (array.dtype, array.sharding) == (like.dtype, like.sharding):
+        return array  # 1 µs against 20
+    return internals.array_like(array, like)
 
 
 def _split(fun: Callable[[list[Any]], tuple[list[Any], Any]], *, once: bool = False) -> tuple[Any, list[Any]]:

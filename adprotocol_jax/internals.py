@@ -265,8 +265,8 @@ def array_like(value: Any, like: Any) -> Any:
     kind = _type_of(like)
     if value is None:
         value = instantiated(ad.Zero(kind.strip_weak_type()))
-    elif not isinstance(value, jax.Array) or value.dtype != like.dtype:
-        value = jnp.asarray(value, like.dtype)
+    elif not isinstance(value, jax.Array) or value.dtype != kind.dtype:
+        value = jnp.asarray(value, kind.dtype)
     return as_varying(_as_sharded(value, kind), varying_axes(kind))
 
 

@@ -36,6 +36,7 @@ grad, elementwise_grad, jacobian, hessian = (
 )
 checkpoint = autograd.checkpoint
 sin, stop, native_value_and_grad = anp.sin, getval, autograd.value_and_grad
+native_value_and_push = native_value_and_grad
 
 
 def const(number):

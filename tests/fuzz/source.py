@@ -115,7 +115,7 @@ class Ours(_Writer):
 
 
 class ByHand(_Writer):
-    """With the framework alone: each branch chosen, `stop` and `native_value_and_grad` those of the framework."""
+    """With the framework alone: each branch chosen, `stop` and `native_value_and_…` those of the framework."""
 
     label = "stop"
 
@@ -150,9 +150,10 @@ class ByHand(_Writer):
         name, function = statement.name, statement.function
         parts = {"f": function.name, "x": statement.operand, "y": statement.other}
         result = f"0.5 * {name}[0] + {name}[1]" + (f" + {call.more.format(**parts)}" if call.more else "")
+        derivative = "native_value_and_push" if "jvp" in call.by else "native_value_and_grad"
         return [
             *self.function(function),
-            f"{name} = native_value_and_grad({call.by_hand.format(**parts)})({call.at.format(**parts)})",
+            f"{name} = {derivative}({call.by_hand.format(**parts)})({call.at.format(**parts)})",
             f"{name} = {result}",
         ]
 

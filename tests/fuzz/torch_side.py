@@ -338,5 +338,6 @@ def native_value_and_grad(f):
     return both
 
 
+native_value_and_push = native_value_and_grad
 module, _HOLDER, _KEEPING = _Module(), _Holder(), _Keeping()
 _KEEPING.doubled  # noqa: B018  (it is kept from here on)

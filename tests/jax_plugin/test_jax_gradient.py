@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
 import adprotocol
 from adprotocol import NonDifferentiable, trainable, value_and_grad
@@ -434,3 +434,22 @@ def test_references_are_read_and_written_but_not_differentiated():
     assert trainable(model) == {"x": X, "count": None}
     with pytest.raises(SelectionError, match="count"):
         adprotocol.grad(loss, where="count")(model)
+
+
+def test_cotangents_are_sharded_and_vary_as_the_outputs_do():
+    ones, spread = np.ones(2, np.float32), PartitionSpec("i")
+
+    def pulled(x):
+        _, pull = adprotocol.vjp(lambda x: {"sum": (x**2).sum(), "all": x**2}, x)
+        same = pull({"sum": 1.0, "all": None})[0], pull({"sum": None, "all": ones[: x.size]})[0]
+        return jnp.stack(same)
+
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,))
+    mapped = jax.shard_map(pulled, mesh=mesh, in_specs=spread, out_specs=PartitionSpec(None, "i"))
+    assert np.array_equal(jax.jit(mapped)(jnp.arange(2.0)), [[0.0, 2.0]] * 2)
+    with jax.set_mesh(jax.make_mesh((2,), ("i",), axis_types=(AxisType.Explicit,))):
+        x = jax.device_put(jnp.arange(2.0), spread)
+        for call in (pulled, jax.jit(pulled)):
+            assert np.array_equal(call(x), [[0.0, 2.0]] * 2)
+        for mode in ("reverse", "forward"):
+            assert np.array_equal(adprotocol.jacobian(lambda x: x**2, mode=mode)(x), [[0.0, 0.0], [0.0, 2.0]])
