@@ -34,13 +34,15 @@ class Viewed:
     """The class of the node for an object that is shown as a container."""
 
 
-def build(treespec: Treespec, leaves: Iterator[Any], show: Callable[[View, Any], Any] | None = None) -> Any:
+def build(treespec: Treespec, leaves: Iterator[Any], show: Callable[[Any, Any], Any] | None = None) -> Any:
     """Return a structure with the next of the leaves.
 
-    `show` makes a value of a view and its filled container; of a label, whose metadata are None, and what is in it.
+    `show` makes a value of a view and its filled container; of a label, whose metadata are None, and the leaves in it.
     """
     if treespec is None:
         return next(leaves)
+    if show is not None and is_label(treespec):  # not rebuilt, for a class may refuse other leaves
+        return show(None, [next(leaves) for _ in range(count_leaves(treespec))])
     cls, metadata, _, children = treespec
     built = []
     for child in children:

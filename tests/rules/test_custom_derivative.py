@@ -12,8 +12,10 @@ import pytest
 from ad_backends import close, with_rules
 
 from adprotocol import (
+    NonDifferentiable,
     custom_derivative,
     non_differentiable,
+    register_structure,
     within_gradient,
 )
 from adprotocol.errors import MixedFrameworksError, RuleError
@@ -249,6 +251,22 @@ def test_methods_have_rules(ad):
     x = ad.make(X)
     assert close(ad.derivative(lambda s: Scaled(s)(x))(ad.make(2.0)), 10.0 * X)
     assert close(ad.derivative(Scaled(ad.make(2.0)))(x), 200.0)
+
+
+class Strict:
+    def __init__(self, x):
+        assert x is not None
+        self.x = x
+
+
+register_structure(Strict, flatten=lambda value: ([value.x], None), unflatten=lambda _, children: Strict(*children))
+
+
+@with_rules
+def test_what_is_in_a_label_of_a_result_is_not_made_again(ad):
+    square = custom_derivative(lambda x: {"y": x * x, "n": NonDifferentiable(Strict(x + 1.0))})
+    square.defvjp(lambda cotangent, returned, x: (2.0 * x * cotangent["y"],))
+    assert close(ad.derivative(lambda x: square(x)["y"])(ad.make(X)), 2.0 * X)
 
 
 @with_rules
