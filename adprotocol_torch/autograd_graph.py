@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # How many walked nodes there are for one that stops the recursion of a release, on average.
 _EVERY = 100
+# Apart from the numbers that a program draws.
+_random = random.Random()  # noqa: S311  (no secret)
 
 
 class Graph:
@@ -76,8 +78,8 @@ def edge_of(tensor: torch.Tensor) -> Any:
 def _walked(nodes: Collection[Any], count: int) -> None:
     """Stop a release at some of the nodes, of which `count` are new."""
     # At random: where several chains grow in turn, a fixed number could meet the same one each time.
-    stops = int(count / _EVERY + random.random())  # noqa: S311  (no secret)
-    for node in random.choices(tuple(nodes), k=stops) if stops else ():  # noqa: S311
+    stops = int(count / _EVERY + _random.random())
+    for node in _random.choices(tuple(nodes), k=stops) if stops else ():
         node.metadata[_Stop] = _Stop(node.next_functions)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-pytest.importorskip("torch")
+import adprotocol
+
+torch = pytest.importorskip("torch")
 
 SETUP = """
 import torch
@@ -59,3 +63,10 @@ thread.start()
 thread.join()
 """
     assert fresh(threads, "torch") == (0, "released\n")
+
+
+def test_the_random_numbers_of_a_program_are_its_own():
+    state = random.getstate()
+    for _ in range(200):
+        adprotocol.grad(lambda x: x * x)(torch.tensor(1.0))
+    assert random.getstate() == state
