@@ -1,4 +1,4 @@
-"""Run the examples of DeepXDE as its Makefile does, one iteration each, in both modes of differentiation."""
+"""Run examples of DeepXDE as its Makefile does, one iteration each, in the modes for which they are written."""
 
 import os
 import subprocess
@@ -7,7 +7,9 @@ import sys
 import pytest
 
 # Those that take first and second derivatives of inputs, on each back end that they are for.
-EXAMPLES = "Burgers", "Euler_beam", "Helmholtz_Dirichlet_2d", "Poisson_Neumann_1d", "elasticity_plate", "heat"
+EXAMPLES = "Burgers", "Euler_beam", "Helmholtz_Dirichlet_2d", "Poisson_Neumann_1d", "elasticity_plate"
+# On PyTorch forward mode gives an equation the outputs with their function, which these do not take apart there.
+HAS_FORWARD = os.environ["DDE_BACKEND"] == "jax"
 FORWARD = "import deepxde\ndeepxde.config.set_default_autodiff('forward')\n"
 
 
@@ -24,9 +26,10 @@ class Script(pytest.File):
     def collect(self):
         to_test = [sys.executable, "../sample_to_test.py", self.path.name]
         done = subprocess.run(to_test, cwd=self.path.parent, capture_output=True, text=True, check=True)
-        for mode, start in ("reverse", ""), ("forward", FORWARD):
-            if "Backend supported" in done.stdout:
-                yield Example.from_parent(self, name=mode, program=start + done.stdout)
+        if "Backend supported" in done.stdout:
+            yield Example.from_parent(self, name="reverse", program=done.stdout)
+            if HAS_FORWARD:
+                yield Example.from_parent(self, name="forward", program=FORWARD + done.stdout)
 
 
 class Example(pytest.Item):
