@@ -5,8 +5,6 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 not public.
 
 - `tree_leaves`, `tree_map`: the one traversal of containers.
-- `check_output`, `map_aux`, `partition_aux`, `combine_aux`: for the hook `vjp`.
-- `jvp_by_vjp`: for the hook `jvp`, the same by the hook `vjp`, where an operation of the framework has no forward mode.
 - `declares`, `trainable_names`: for the hook `views`, the declarations of classes inside a viewed object.
 - `unlabelled`: for the hook `label_protocol`.
 - `ASK_PARAMETERS`: what the hook `explain` adds to False where another value is being differentiated.
@@ -21,8 +19,6 @@ not public.
 """
 
 import adprotocol._public  # noqa: F401  (the bindings and marks)
-from adprotocol._gradients.output import check_output, combine_aux, map_aux, partition_aux
-from adprotocol._gradients.products import jvp_by_vjp
 from adprotocol._hooks.branches import Branches
 from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.prevent_gradient import gradient_prevented
@@ -37,7 +33,7 @@ from adprotocol._trees.traversal import tree_leaves, tree_map
 from adprotocol.divergence import Divergence, read_divergences
 
 __all__ = [
-    "ASK_PARAMETERS", "Branches", "Derivative", "DerivativeRule", "Divergence", "Outline", "check_output",
-    "combine_aux", "declares", "gradient_prevented", "jvp_by_vjp", "map_aux", "numpy_dtype", "partition_aux",
-    "read_divergences", "search", "trainable_names", "tree_leaves", "tree_map", "unlabelled",
+    "ASK_PARAMETERS", "Branches", "Derivative", "DerivativeRule", "Divergence", "Outline", "declares",
+    "gradient_prevented", "numpy_dtype", "read_divergences", "search", "trainable_names", "tree_leaves", "tree_map",
+    "unlabelled",
 ]  # fmt: skip

@@ -237,7 +237,8 @@ def array_functions() -> Any:
     ``reshape(array, shape)`` and ``basis(array, count, start)``: `count` arrays of the shape and dtype of `array`,
     along a new leading axis, of which number ``start + i`` has 1 at element ``i`` and 0 elsewhere, and the others
     have 0 alone (`start` may be negative).
-    Without the hook `jvp`, `adprotocol.jvp` asks for ``zeros_like(array)``.
+    For `adprotocol.vjp`, `adprotocol.jvp` and derivative rules it has ``as_like(value, like)``, which returns a number,
+    an array of NumPy or one of the framework as an array of the dtype and device of `like`, and zeros like it for None.
     """
 
 
@@ -285,39 +286,41 @@ def is_recording() -> bool:
 
 @hookspec
 def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    fun: Callable[[list[Any]], tuple[list[Any], list[Any]]],
     leaves: list[Any],
     once: bool,  # noqa: FBT001  (hooks are called by position)
-) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
-    """Return outputs, auxiliary output, and a function that pulls cotangents of the outputs back to `leaves`.
+) -> tuple[list[Any], list[Any], Callable[[list[Any] | None], list[Any]]]:
+    """Return outputs, others, and a function that pulls cotangents of the outputs back to `leaves`.
 
-    Optional. ``fun(leaves)`` returns ``(outputs, aux)``. `leaves` are inexact arrays
-    of this framework, NumPy arrays or Python floats, and so are the outputs. Call `fun`
-    once, with a value that carries a derivative in place of each leaf, and track nothing
-    else. The function returned takes a list with a cotangent for each output, of its shape,
-    or None for zeros; convert it to the dtype of the output. It returns a gradient of shape,
+    Optional. ``fun(leaves)`` returns two lists, ``(outputs, others)``. `leaves` are inexact arrays
+    of this framework, NumPy arrays or Python floats, and so are the outputs. The others are the
+    framework's arrays that `fun` returned besides. Call `fun` once, with a value that carries a
+    derivative in place of each leaf, and track nothing else. Return the others without the
+    derivative by `leaves`, and with those of enclosing levels.
+
+    The function returned takes a list with a cotangent for each output, as ``as_like`` of
+    `array_functions` made it, or None for zeros. It returns a gradient of shape,
     dtype and device of its leaf for each; zeros where no output depends on it. A native transformation, or
     another call of this hook, that encloses the call, or the call of that function, must
     be able to differentiate the results, by the cotangents too.
 
-    With `once` there is one output: pass it to `adprotocol.extend.check_output` before
-    differentiating. The function returned is then called once, at once, with None in
+    With `once` there is one output, a scalar. The function returned is then called once, at once, with None in
     place of the cotangents, for 1; so it may free what it needs, or have run already.
     """
 
 
 @hookspec
 def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    fun: Callable[[list[Any]], tuple[list[Any], list[Any]]],
     leaves: list[Any],
     tangents: list[Any],
-) -> tuple[list[Any], Any, list[Any]]:
-    """Return outputs, auxiliary output, and the tangents of the outputs, given those of `leaves`: forward mode.
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return outputs, others, and the tangents of the outputs, given those of `leaves`: forward mode.
 
-    Optional; without it the library transposes what `vjp` returns. `fun` and `leaves` are as
-    for `vjp`. For each leaf there is a tangent of its shape, or None for zeros; convert it to
-    the dtype of the leaf. A native transformation that encloses the call must be able to
-    differentiate the results.
+    Optional; without it, or where it returns NotImplemented (an operation of the framework has
+    no forward mode), the library transposes what `vjp` returns. `fun`, `leaves` and the others
+    are as for `vjp`. For each leaf there is a tangent, as ``as_like`` of `array_functions` made
+    it. A native transformation that encloses the call must be able to differentiate the results.
     """
 
 

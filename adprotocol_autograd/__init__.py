@@ -20,13 +20,14 @@ from adprotocol.extend import gradient_prevented, read_divergences, tree_leaves
 from adprotocol.hookspecs import View, hookimpl
 from adprotocol_autograd import checkpoints, derivative, gradient
 from adprotocol_autograd.checkpoints import Checkpoints
-from adprotocol_autograd.gradient import is_inexact
+from adprotocol_autograd.derivative import custom_rule
+from adprotocol_autograd.gradient import is_inexact, jvp, vjp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import DerivativeRule, Divergence, Outline
+    from adprotocol.extend import Divergence
 
 
 @hookimpl
@@ -91,30 +92,6 @@ def array_functions() -> Any:
 def trainable(value: Any) -> bool | None:
     """Return whether there is a real or complex floating number in the box."""
     return True if is_inexact(value) else None
-
-
-@hookimpl
-def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
-    leaves: list[Any],
-    once: bool,  # noqa: FBT001  (the signature of the hook)
-) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
-    """Differentiate with each leaf as a root of one trace."""
-    return gradient.vjp(fun, leaves, once=once)
-
-
-@hookimpl
-def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
-) -> tuple[list[Any], Any, list[Any]]:
-    """Run forward mode, or transpose reverse mode where an operation has none."""
-    return gradient.jvp(fun, leaves, tangents)
-
-
-@hookimpl
-def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Run the function in a primitive of our own, whose derivatives are the rule's."""
-    return derivative.apply(rule, arrays)
 
 
 @hookimpl

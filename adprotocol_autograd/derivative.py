@@ -13,6 +13,7 @@ from numpy import asarray, ndarray
 
 import adprotocol
 from adprotocol.extend import Derivative, gradient_prevented
+from adprotocol.hookspecs import hookimpl
 from adprotocol_autograd import gradient
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from adprotocol.extend import DerivativeRule, Outline
 
 
-def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Return the results of the function, boxed if an array is."""
+@hookimpl
+def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Run the function in a primitive of our own, whose derivatives are the rule's."""
     # `outline`, the results without their arrays, is set when the function has run.
     call = SimpleNamespace(rule=rule, outline=None)
     results = _split(_applied(call, *arrays), call.outline)
@@ -60,10 +62,6 @@ class _Derivative(Derivative):
         super().__init__(call.rule, call.outline, needed, results, arrays)
         if self.rule.once:
             refuse_tracked((*results, *arrays), self.rule.once)
-
-    def like(self, value: Any, array: Any) -> Any:
-        """Return a value with the dtype of an array; zeros for None."""
-        return _as_like(value, array)
 
     def is_inexact(self, array: Any) -> bool:
         """Return whether what is in the box is."""
@@ -113,19 +111,6 @@ def _read_only(value: Any) -> Any:
     view = value.view()
     view.flags.writeable = False
     return view
-
-
-def _as_like(value: Any, array: Any) -> Any:
-    """Return a gradient or tangent with the dtype of its array; zeros for None."""
-    if value is None:
-        return vspace(array).zeros()
-    raw = getval(array)
-    dtype = asarray(raw).dtype
-    if not hasattr(value, "dtype"):  # NumPy takes the dtype None for float64
-        return value if type(value) is type(raw) else asarray(value, dtype)[... if type(raw) is ndarray else ()]
-    if type(value) is ndarray and not value.flags.writeable:  # an argument of the rule, or a view of it
-        return value.astype(dtype)
-    return value if value.dtype == dtype else value.astype(dtype)
 
 
 defvjp_argnums(_applied, _vjp)

@@ -18,11 +18,13 @@ from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
 from numpy import asarray, ndarray
 
 from adprotocol.errors import SelectionError
-from adprotocol.extend import check_output, jvp_by_vjp, map_aux
+from adprotocol.hookspecs import hookimpl
 from adprotocol.messages import full_kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 
 class _Enclosing(threading.local):
@@ -34,45 +36,41 @@ class _Enclosing(threading.local):
 _ENCLOSING = _Enclosing()
 
 
+@hookimpl
 def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], *, once: bool
-) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
-    """Return the outputs of ``fun(leaves)``, its auxiliary output, and the function that pulls cotangents back."""
+    fun: Function,
+    leaves: list[Any],
+    once: bool,  # noqa: ARG001, FBT001  (the signature of the hook)
+) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
+    """Return the outputs of ``fun(leaves)``, the others, and the function that pulls cotangents back."""
     leaves = [_boxable(leaf) for leaf in leaves]
     roots = [VJPNode.new_root() for _ in leaves]
-    outputs, aux, ends = traced(fun, leaves, roots, once=once)
+    outputs, others, ends = traced(fun, leaves, roots)
     known = frozenset(roots)
 
     def pull(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
-            pairs = [] if ends[0] is None else [(ends[0], vspace(outputs[0]).ones())]
-        else:
-            triples = zip(ends, cotangents, outputs, strict=True)
-            pairs = [(end, _as_like(ct, y)) for end, ct, y in triples if end is not None and ct is not None]
+            cotangents = [None if ends[0] is None else vspace(outputs[0]).ones()]
+        flowing = zip(ends, cotangents, strict=True)
+        pairs = [(end, cotangent) for end, cotangent in flowing if end is not None and cotangent is not None]
         by_root = backward(pairs, known) if pairs else {}
         gradients = [
             by_root[root] if root in by_root else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)
         ]
-        return _separate(gradients, [] if cotangents is None else [cotangent for _, cotangent in pairs])
+        return _separate(gradients, [cotangent for _, cotangent in pairs])
 
-    return outputs, aux, pull
+    return outputs, others, pull
 
 
-def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
-) -> tuple[list[Any], Any, list[Any]]:
-    """Return the outputs of ``fun(leaves)``, its auxiliary output, and the tangents of the outputs."""
+@hookimpl
+def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
+    """Return the outputs of ``fun(leaves)``, the others, and the tangents of the outputs."""
     leaves = [_boxable(leaf) for leaf in leaves]
-    tangents = [vspace(x).zeros() if t is None else _as_like(t, x) for t, x in zip(tangents, leaves, strict=True)]
     try:
-        outputs, aux, ends = traced(fun, leaves, list(map(JVPNode.new_root, tangents)), once=False)
+        outputs, others, ends = traced(fun, leaves, list(map(JVPNode.new_root, tangents)))
     except NotImplementedError:  # 89 of the 216 operations of autograd have no rule for forward mode
-        return jvp_by_vjp(_vjp, fun, leaves, tangents, lambda y: vspace(y).zeros())
-    return outputs, aux, [_zeros(y) if end is None else end.g for y, end in zip(outputs, ends, strict=True)]
-
-
-def _vjp(fun: Any, leaves: list[Any], once: bool) -> Any:  # noqa: FBT001  (the signature of the hook)
-    return vjp(fun, leaves, once=once)
+        return NotImplemented
+    return outputs, others, [_zeros(y) if end is None else end.g for y, end in zip(outputs, ends, strict=True)]
 
 
 # until https://github.com/HIPS/autograd/pull/659: threads share the counter of traces. An exception leaves it too high.
@@ -97,20 +95,16 @@ class NewTrace:
             trace_stack.top = self.before
 
 
-def traced(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], roots: list[Any], *, once: bool
-) -> tuple[list[Any], Any, list[Any]]:
-    """Return outputs and auxiliary output without boxes of a trace from these roots, and the nodes of the outputs."""
+def traced(fun: Function, leaves: list[Any], roots: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return outputs and others without boxes of a trace from these roots, and the nodes of the outputs."""
     with NewTrace() as trace:
-        outputs, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
-        if once:
-            check_output(outputs[0], getval(outputs[0]))
+        outputs, others = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
 
     def unboxed(leaf: Any) -> Any:
         return leaf._value if isbox(leaf) and leaf._trace == trace else leaf  # noqa: SLF001  (one level down)
 
     ends = [y._node if isbox(y) and y._trace == trace else None for y in outputs]  # noqa: SLF001
-    return list(map(unboxed, outputs)), map_aux(unboxed, aux), ends
+    return list(map(unboxed, outputs)), list(map(unboxed, others)), ends
 
 
 def backward(pairs: list[tuple[Any, Any]], roots: frozenset[Any]) -> dict[Any, Any]:
@@ -170,10 +164,19 @@ def _boxable(leaf: Any) -> Any:
     return asarray(leaf)  # a NumPy scalar of a rare dtype
 
 
-def _as_like(array: Any, like: Any) -> Any:
-    """Return a cotangent or tangent as an array of the dtype of another."""
-    dtype = getattr(getval(like), "dtype", None)
-    return array if dtype is None or getattr(array, "dtype", None) == dtype else anp.array(array, dtype)
+def as_like(value: Any, like: Any) -> Any:
+    """Return a cotangent, a tangent, or what a rule returned, with the dtype of an array; zeros for None."""
+    if value is None:
+        return vspace(like).zeros()
+    raw = getval(like)
+    dtype = asarray(raw).dtype
+    if not hasattr(value, "dtype"):  # NumPy takes the dtype None for float64
+        if type(getval(value)) is type(raw):
+            return value
+        return anp.array(value, dtype)[... if type(raw) is ndarray else ()]
+    if type(value) is ndarray and not value.flags.writeable:  # an argument of the rule, or a view of it
+        return value.astype(dtype)
+    return value if value.dtype == dtype else value.astype(dtype)
 
 
 def _zeros(leaf: Any) -> Any:
@@ -201,6 +204,7 @@ class ArrayFunctions:
     stack: Any = staticmethod(anp.stack)
     moveaxis: Any = staticmethod(anp.moveaxis)
     reshape: Any = staticmethod(anp.reshape)
+    as_like: Any = staticmethod(as_like)
 
     @staticmethod
     def basis(array: Any, count: int, start: int) -> Any:

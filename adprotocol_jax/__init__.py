@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.custom_derivatives
 import jax.export
-import jax.numpy as jnp
 import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, jvp_by_vjp, partition_aux, read_divergences
+from adprotocol.extend import ASK_PARAMETERS, read_divergences
 from adprotocol.hookspecs import hookimpl
 from adprotocol.messages import kind_of
 from adprotocol_jax import internals, primitives, tree
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance import Harness
     from adprotocol.extend import Divergence
+
+    Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 tree.register_label()
 
@@ -112,68 +113,40 @@ def trainable(value: Any) -> bool | None:
 
 @hookimpl
 def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    fun: Function,
     leaves: list[Any],
-    once: bool,  # noqa: FBT001  (the signature of the hook)
-) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
+    once: bool,  # noqa: ARG001, FBT001  (the signature of the hook)
+) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
     """Let ``jax.vjp`` differentiate; everything but the leaves is closed over."""
-    split, rest = _split(fun, once=once)
-    outputs, pull, inside = jax.vjp(split, leaves, has_aux=True)
+    outputs, pull, others = jax.vjp(fun, leaves, has_aux=True)
 
     def pulled(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
             # Inside shard_map it then varies along the axes along which the output does.
             cotangents = [jax.lax.full_like(outputs[0], 1)]
-        (gradients,) = pull(list(map(_as_like, cotangents, outputs)))
+        pairs = zip(cotangents, outputs, strict=True)
+        (gradients,) = pull([internals.as_like(None, y) if ct is None else ct for ct, y in pairs])
         return gradients  # type: ignore[no-any-return]
 
-    return outputs, combine_aux(rest[-1], inside), pulled
+    return outputs, others, pulled
 
 
 @hookimpl
-def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
-) -> tuple[list[Any], Any, list[Any]]:
-    """Let ``jax.jvp`` differentiate; a ``jax.custom_vjp`` in eager code has no forward mode, and is transposed."""
-    (split, rest), moving = _split(fun), list(map(_as_like, tangents, leaves))
+def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
+    """Let ``jax.jvp`` differentiate; a ``jax.custom_vjp`` in eager code has no forward mode."""
     try:
-        outputs, moved, inside = jax.jvp(split, (leaves,), (moving,), has_aux=True)
+        outputs, moved, others = jax.jvp(fun, (leaves,), (tangents,), has_aux=True)
     except TypeError as error:
         if "custom_vjp" not in str(error):
             raise
-        return jvp_by_vjp(vjp, fun, leaves, moving, jnp.zeros_like)
-    return outputs, combine_aux(rest[-1], inside), moved
+        return NotImplemented
+    return outputs, others, moved
 
 
 @hookimpl
 def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
     """Call ``jax.vmap``, or ``jax.lax.map`` with a batch of that size."""
     return jax.vmap(fun)(arrays) if chunk_size is None else jax.lax.map(fun, arrays, batch_size=chunk_size)
-
-
-def _as_like(array: Any, like: Any) -> Any:
-    """Return a cotangent or tangent as an array of the dtype and sharding of another, zeros for None."""
-    if array is None:
-        return jax.lax.full_like(like, 0)
-    if type(array) is type(like) is _CONCRETE and (array.dtype, array.sharding) == (like.dtype, like.sharding):
-        return array  # 1 µs against 20
-    return internals.array_like(array, like)
-
-
-def _split(fun: Callable[[list[Any]], tuple[list[Any], Any]], *, once: bool = False) -> tuple[Any, list[Any]]:
-    """Return a function that returns what JAX takes, tracers, and the list in which it leaves the rest of each run."""
-    # JAX would leave its tracers in containers that are not registered with it.
-    rest: list[Any] = []
-
-    def split(tracked: list[Any]) -> tuple[list[Any], list[Any]]:
-        outputs, aux = fun(tracked)
-        if once:
-            check_output(outputs[0], outputs[0])
-        others, inside = partition_aux(aux, jax.core.Tracer)
-        rest.append(others)
-        return outputs, inside
-
-    return split, rest
 
 
 @hookimpl

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import types
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from adprotocol import NonDifferentiable
 from adprotocol.errors import PredicateError, UndecidableError
 from adprotocol.extend import Branches
 from adprotocol.hookspecs import hookimpl
 from adprotocol.messages import kind_of
 from adprotocol_jax import internals
-from adprotocol_jax.answer import QUESTIONS, untracked, with_constants
-from adprotocol_jax.primitives import as_constant_if_tracked
+from adprotocol_jax.answer import untracked, with_constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,16 +51,6 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         return jax.lax.cond(pred, with_constants(run_true, true_constants), with_constants(run_false, false_constants))
 
     branches = _Branches((), true_fun, false_fun, operands)
-    # A branch that closes over nothing gets the traced operands of this call, and is traced once for their types.
-    leaves, treedef = jax.tree.flatten(operands, is_leaf=_is_whole)
-    one, other = _kept(true_fun, leaves, treedef, true_constants), _kept(false_fun, leaves, treedef, false_constants)
-    if one is not None and other is not None:
-        try:
-            arrays = jax.lax.cond(pred, one, other, *filter(_is_lifted, leaves))
-            branches.of_true, branches.of_false = one.returned, other.returned
-            return branches.result(arrays)
-        except TypeError:  # the results do not match, for the errors below
-            pass
     # Operands are closed over, so that they may be anything, including strings and modules; JAX itself turns the
     # traced ones into operands.
     try:
@@ -81,53 +66,6 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         # Trace again with the numbers cast.
         arrays = stage(lambda: _cast(branches.run_true(), types), lambda: _cast(branches.run_false(), types))
     return branches.result(arrays)
-
-
-# By a function: what returns the branch that is kept for the structure of its operands, for each leaf its type in JAX,
-# or its class and itself, and which of the traced ones are constant.
-_KEPT: weakref.WeakKeyDictionary[Any, Callable[..., Any]] = weakref.WeakKeyDictionary()
-_FIXED = (*_NUMBERS, str, bytes, type(None))
-
-
-def _keeping(fun: weakref.ref[Any], treedef: Any, operands: tuple[Any, ...], constants: tuple[bool, ...]) -> Any:
-    """Return a branch that closes over nothing as one function, of its traced operands, so that JAX keeps its trace."""
-
-    def run(*arrays: Any) -> list[Any]:
-        question, function = next(QUESTIONS), fun()
-        traced = (as_constant_if_tracked(one) if fix else one for one, fix in zip(arrays, constants, strict=True))
-        leaves = [leaf[-1] if len(leaf) > 1 else next(traced) for leaf in operands]
-        branches = _Branches((), function, function, jax.tree.unflatten(treedef, leaves))  # type: ignore[arg-type]
-        results = branches.run_true()
-        run.returned = branches.of_true  # type: ignore[attr-defined]
-        # The answer to a question depends on who calls; an object in the result may change.
-        if next(QUESTIONS) != question + 1 or not all(own or type(leaf) in _FIXED for own, leaf in branches.of_true[1]):
-            _KEPT.pop(function, None)
-        return results
-
-    return run
-
-
-def _kept(fun: Any, leaves: list[Any], treedef: Any, values: list[Any] | None) -> Any:
-    """Return the branch that is kept, in which `values` are constant (None: all); None if it may depend on more."""
-    is_plain = isinstance(fun, types.FunctionType) and not (fun.__closure__ or fun.__defaults__ or fun.__kwdefaults__)
-    if not is_plain or not all(_is_lifted(leaf) or type(leaf) in _FIXED for leaf in leaves):
-        return None
-    asked = set(map(id, leaves if values is None else values))
-    operands = [(leaf.aval,) if _is_lifted(leaf) else (type(leaf), repr(leaf), leaf) for leaf in leaves]
-    keeping = _KEPT.setdefault(fun, functools.lru_cache(functools.partial(_keeping, weakref.ref(fun))))
-    try:
-        return keeping(treedef, tuple(operands), tuple([id(leaf) in asked for leaf in leaves if _is_lifted(leaf)]))
-    except TypeError:  # a static field without a hash
-        return None
-
-
-def _is_lifted(leaf: Any) -> bool:
-    return isinstance(leaf, jax.core.Tracer) and not internals.is_no_array(leaf)
-
-
-def _is_whole(node: Any) -> bool:
-    """Return whether an operand is more than its children, as an object that a branch may change."""
-    return type(node) not in (dict, list, tuple, NonDifferentiable) and not hasattr(type(node), "__dataclass_fields__")
 
 
 class _Branches(Branches):
@@ -193,6 +131,7 @@ class ArrayFunctions:
     stack: Any = staticmethod(jnp.stack)
     moveaxis: Any = staticmethod(jnp.moveaxis)
     reshape: Any = staticmethod(jnp.reshape)
+    as_like: Any = staticmethod(internals.as_like)
 
     @staticmethod
     def argmax(mask: Any) -> Any:

@@ -148,9 +148,7 @@ def _function_transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCal
         arrays = [next(rest) if need else operand for operand, need in zip(operands, needed, strict=True)]
         return call.derive("backward", needed, call.kept(call.run(arrays), arrays), cotangents[: call.outline.count])
 
-    points = [
-        internals.array_like(None, operand.aval) for operand in operands if isinstance(operand, ad.UndefinedPrimal)
-    ]
+    points = [internals.as_like(None, operand.aval) for operand in operands if isinstance(operand, ad.UndefinedPrimal)]
     values = list(map(internals.instantiated, cotangents))
     error = RuleError(
         f"jax.linear_transpose reaches {call.rule.name}, whose derivative rule uses the arguments or the result, "

@@ -94,10 +94,6 @@ class _Derivative(Derivative):
         """Return the types of the arrays that are differentiated."""
         return [kind for kind, need in zip(self.types, self.needed, strict=True) if need]
 
-    def like(self, value: Any, array: Any) -> Any:
-        """Return an array of the dtype and sharding; zeros for None."""
-        return internals.array_like(value, array)
-
     def is_inexact(self, array: Any) -> bool:
         """Return whether the dtype is."""
         return internals.is_differentiated(array.dtype)

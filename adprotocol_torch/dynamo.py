@@ -15,15 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import tree_leaves
 from adprotocol.tracing import (
     CustomDerivative,
     answer_at_once,
     attribute_names,
-    flags_of,
-    flags_of_each,
     identities_of,
-    leaves_of_each,
     run_while_tracing,
     trace_instead,
 )
@@ -65,8 +61,6 @@ def mark() -> None:
     trace_instead(any_within_gradient)(tracking.any_within_gradient)
     trace_instead(known_answer)(answer_at_once)
     trace_instead(names_of)(attribute_names)
-    trace_instead(leaves_in_graph)(tree_leaves)
-    trace_instead(flags_in_graph)(flags_of)
     trace_instead(identities_in_graph)(identities_of)
     trace_instead(tensor_names_in_graph)(attributes.tensor_names)
     trace_instead(custom_rule)(eager_rule)
@@ -137,32 +131,6 @@ def ask_fake(value: torch.Tensor) -> bool | str:
 def any_fake(values: tuple[Any, ...]) -> bool | str | None:
     """Return `ask_fake` for all tensors in some values; None if these hold anything that Dynamo has to trace."""
     return any(tracking.within_gradient(value) for value in values)
-
-
-def leaves_in_graph(values: tuple[Any, ...]) -> list[Any]:
-    """Return the leaves of several values in order; of containers that Dynamo knows without tracing."""
-    install()
-    found = built_in_leaves(values)
-    return leaves_of_each(values) if found is None else found
-
-
-@_answered
-def built_in_leaves(values: tuple[Any, ...]) -> list[Any] | None:
-    """Return the tensors and constants in lists, tuples and dicts; None if there is anything else."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
-
-
-def flags_in_graph(leaves: Sequence[Any], mask: Sequence[bool], bindings: Any) -> list[bool | None]:
-    """Return which leaves take gradients; of ordinary tensors without tracing."""
-    install()
-    flags = fake_flags(leaves, mask)
-    return flags_of_each(leaves, mask, bindings) if flags is None else flags
-
-
-@_answered
-def fake_flags(leaves: Sequence[Any], mask: Sequence[bool]) -> list[bool | None] | None:
-    """Return which tensors take gradients by their dtype; None if there is anything else among them."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 def identities_in_graph(leaves: Sequence[Any], _bindings: Any) -> dict[int, Any]:

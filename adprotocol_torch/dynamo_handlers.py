@@ -24,7 +24,6 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from adprotocol.extend import tree_leaves
 from adprotocol_torch import attributes, internals, tracking
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
-from adprotocol_torch.parameters import trainable
 from adprotocol_torch.tensors import is_float, remedy
 
 if TYPE_CHECKING:
@@ -84,13 +83,6 @@ def any_fake(self: Any, tx: Any, values: Any) -> Any:
     )
 
 
-def built_in_leaves(_self: Any, tx: Any, values: Any) -> Any:
-    """Descend without tracing."""
-    found: list[Any] = []
-    known = all(_descend(tx, value, found) for value in values.unpack_var_sequence(tx))
-    return SourcelessBuilder.create(tx, found if known else None)
-
-
 def _descend(tx: Any, value: Any, found: list[Any]) -> bool:
     """Add the leaves of a value; return whether all that it holds is known."""
     if _is_tensor(value):
@@ -110,20 +102,6 @@ def _descend(tx: Any, value: Any, found: list[Any]) -> bool:
         places = {key.as_python_constant(): i for i, key in enumerate(children)}
         children = [value.call_method(tx, "__getitem__", [children[i]], {}) for i in tree_leaves((places,))]
     return all(_descend(tx, child, found) for child in children)
-
-
-def fake_flags(_self: Any, tx: Any, leaves: Any, mask: Any) -> Any:
-    """Answer by the fake tensors; what may be a parameter or a buffer is traced."""
-    items = leaves.unpack_var_sequence(tx)
-    if not all(_is_plain(tx, leaf) for leaf in items):
-        return ConstantVariable.create(None)
-    pairs = zip(items, mask.as_python_constant(), strict=True)
-    return SourcelessBuilder.create(tx, [trainable(_fake(leaf)) if wanted else None for leaf, wanted in pairs])
-
-
-def _is_plain(tx: Any, leaf: Any) -> bool:
-    is_tensor = _is_tensor(leaf) and leaf.python_type() is torch.Tensor
-    return is_tensor and not leaf.call_obj_hasattr(tx, "_is_buffer").as_python_constant()
 
 
 def held_names(_self: Any, tx: Any, value: Any) -> Any:

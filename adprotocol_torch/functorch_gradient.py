@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import OutputError, UndecidableError
-from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo
 from adprotocol_torch.internals import next_sequence_number, skip, stand_for
 from adprotocol_torch.parameters import LOCAL, owners_of, raise_flag, refused_in_graph
-from adprotocol_torch.tensors import laid_out, like_tensor, remedy
+from adprotocol_torch.tensors import laid_out, remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Function = Callable[[list[Any]], tuple[list[Any], Any]]
+    Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 
 def refuse_number(value: Any, start: int) -> None:
@@ -41,18 +40,20 @@ def warn_independent(owners: Sequence[Any]) -> None:
     warnings.warn(msg, stacklevel=2)
 
 
-def vjp(fun: Function, tensors: list[torch.Tensor], *, once: bool) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
-    """Return the outputs of ``fun(tensors)``, its auxiliary output, and the function that pulls cotangents back."""
+def vjp(
+    fun: Function, tensors: list[torch.Tensor], *, once: bool
+) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
+    """Return the outputs of ``fun(tensors)``, the others, and the function that pulls cotangents back."""
     if torch.is_grad_enabled():
         return _differentiated(fun, tensors, once=once)
     # As with the engine, gradients are on in the function, and what comes out has none.
     with torch.enable_grad():
-        outputs, aux, pull = _differentiated(fun, tensors, once=once)
+        outputs, others, pull = _differentiated(fun, tensors, once=once)
 
     def pull_without_history(cotangents: Any) -> list[Any]:
         return list(map(_without_history, pull(cotangents)))
 
-    return list(map(_without_history, outputs)), map_aux(_without_history, aux), pull_without_history
+    return list(map(_without_history, outputs)), list(map(_without_history, others)), pull_without_history
 
 
 def _without_history(leaf: Any) -> Any:
@@ -63,21 +64,21 @@ def _without_history(leaf: Any) -> Any:
 @skip  # as the engine's way
 def _differentiated(
     fun: Function, tensors: list[torch.Tensor], *, once: bool
-) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
+) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
     function = _Function(fun, tensors)
     leaves = function.leaves
 
     def scalar(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        outputs, inside = function.run(*tracked, once=True)
-        return outputs[0], inside
+        outputs, others = function.run(*tracked)
+        return outputs[0], others
 
     gradients: Any = None
     try:
         if once:
-            gradients, (value, inside) = torch.func.grad_and_value(scalar, has_aux=True)(leaves)
+            gradients, (value, others) = torch.func.grad_and_value(scalar, has_aux=True)(leaves)
             outputs = [value]
         else:
-            outputs, pull, inside = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
+            outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
     finally:
         function.end()
     if len(function.owners) > 0:
@@ -87,33 +88,31 @@ def _differentiated(
         found = gradients
         if not once:
             pairs = zip(cotangents, outputs, strict=True)
-            found = list(pull([torch.zeros_like(y) if ct is None else like_tensor(ct, y) for ct, y in pairs]))
+            found = list(pull([torch.zeros_like(y) if ct is None else ct for ct, y in pairs]))
         if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
             pairs = zip(found, leaves, strict=True)
             found = [y if y.is_contiguous() and x.is_contiguous() else laid_out(y, x) for y, x in pairs]
         return found  # type: ignore[no-any-return]
 
-    return outputs, combine_aux(function.rest[0], inside), pulled
+    return outputs, others, pulled
 
 
 @skip
-def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-    """Return the outputs of ``fun(tensors)``, its auxiliary output, and the tangents of the outputs."""
+def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the outputs of ``fun(tensors)``, the others, and the tangents of the outputs."""
     function = _Function(fun, tensors, is_forward=True)
     leaves, owners, was_enabled = function.leaves, function.owners, torch.is_grad_enabled()
     try:
         # With gradients on, a parameter that the function reaches by another reference shows on the tape.
         with torch.enable_grad() if owners else contextlib.nullcontext():
-            outputs, moved, inside = torch.func.jvp(function.run, tuple(leaves), tuple(tangents), has_aux=True)  # type: ignore[misc]
+            outputs, moved, others = torch.func.jvp(function.run, tuple(leaves), tuple(tangents), has_aux=True)  # type: ignore[misc]
     finally:
         function.end()
-    aux = combine_aux(function.rest[0], inside)
     if owners:
         aliases.refuse_references_in_func([*outputs, *moved], leaves, owners)
         if not was_enabled:
-            aux = map_aux(_without_history, aux)
-            outputs, moved = list(map(_without_history, outputs)), list(map(_without_history, moved))
-    return list(outputs), aux, list(moved)
+            outputs, others, moved = ([*map(_without_history, part)] for part in (outputs, others, moved))
+    return list(outputs), list(others), list(moved)
 
 
 class _Function:
@@ -124,8 +123,6 @@ class _Function:
         self.is_forward = is_forward
         self.tensors = self.leaves = tensors
         self.owners: Sequence[Any] = []
-        # Of the auxiliary output torch.func accepts only tensors.
-        self.rest: list[Any] = []
         self.undo: list[Callable[[], None]] = []
         if torch.compiler.is_dynamo_compiling():
             dynamo.install()
@@ -144,8 +141,8 @@ class _Function:
                 for tensor, owner in zip(self.tensors, self.owners, strict=True)
             ]
 
-    def run(self, *leaves: torch.Tensor, once: bool = False) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return the outputs, as tensors, and the tensors of the auxiliary output."""
+    def run(self, *leaves: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the outputs, as tensors, and the others."""
         # Asked here: where a graph breaks, this is compiled as a function of its own.
         is_traced = torch.compiler.is_dynamo_compiling()
         # A graph and forward mode know no number of the node; there every Python number is refused.
@@ -159,9 +156,7 @@ class _Function:
             # A parameter that the function reaches by another reference shows on the tape, against its flag too.
             self.undo += [raise_flag(own) for own in self.owners if own is not None and not own.requires_grad]
             self.undo.append(LOCAL.calls.replace(self.tensors, tracked, self.owners))
-        outputs, aux = self.fun(tracked)
-        if once:
-            check_output(outputs[0], outputs[0])
+        outputs, others = self.fun(tracked)
         if not any(isinstance(output, torch.Tensor) for output in outputs):
             for output in outputs:
                 refuse_number(output, start)
@@ -169,9 +164,7 @@ class _Function:
             isinstance(y, torch.Tensor) and y.requires_grad for y in outputs
         ):
             warn_independent(self.owners)
-        others, inside = partition_aux(aux, torch.Tensor)
-        self.rest.append(others)
-        return [output if isinstance(output, torch.Tensor) else torch.tensor(output) for output in outputs], inside
+        return [output if isinstance(output, torch.Tensor) else torch.tensor(output) for output in outputs], others
 
     def end(self) -> None:
         """Take back what was done for the function."""

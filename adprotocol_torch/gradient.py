@@ -13,24 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import check_output, jvp_by_vjp, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import functorch_gradient, internals
 from adprotocol_torch.call import Call
 from adprotocol_torch.internals import skip
 from adprotocol_torch.pull import Pull, gradients_of, without_derivative
-from adprotocol_torch.tensors import like_tensor, refused_sparse, tensor_of
+from adprotocol_torch.tensors import refused_sparse, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    # What the hooks get: a function of leaves that returns outputs, and everything else.
-    Function = Callable[[list[Any]], tuple[list[Any], Any]]
+    # What the hooks get: a function of leaves that returns outputs, and other tensors.
+    Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 
 @hookimpl
-def vjp(fun: Function, leaves: list[Any], once: bool) -> tuple[list[Any], Any, Callable[..., list[Any]]]:  # noqa: FBT001  (the signature of the hook)
-    """Return the outputs of ``fun(leaves)``, its auxiliary output, and the function that pulls cotangents back."""
+def vjp(fun: Function, leaves: list[Any], once: bool) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:  # noqa: FBT001  (the signature of the hook)
+    """Return the outputs of ``fun(leaves)``, the others, and the function that pulls cotangents back."""
     tensors = [leaf if isinstance(leaf, torch.Tensor) else tensor_of(leaf) for leaf in leaves]
     if torch.compiler.is_dynamo_compiling() or internals.in_transform():
         return functorch_gradient.vjp(fun, tensors, once=once)
@@ -41,28 +40,27 @@ def vjp(fun: Function, leaves: list[Any], once: bool) -> tuple[list[Any], Any, C
 
 
 @hookimpl
-def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-    """Return the outputs of ``fun(leaves)``, its auxiliary output, and the tangents of the outputs."""
+def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
+    """Return the outputs of ``fun(leaves)``, the others, and the tangents of the outputs."""
     if not torch.compiler.is_dynamo_compiling() and torch.is_inference_mode_enabled():
         with torch.inference_mode(mode=False), torch.no_grad():
             return _jvp(fun, leaves, tangents)
     return _jvp(fun, leaves, tangents)
 
 
-def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], Any, list[Any]]:
+def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     tensors = [leaf if isinstance(leaf, torch.Tensor) else tensor_of(leaf) for leaf in leaves]
     if not torch.compiler.is_dynamo_compiling():
         # Those of inference mode take no part in forward mode.
         tensors = [tensor.clone() if tensor.is_inference() else tensor for tensor in tensors]
-    pairs = zip(tangents, tensors, strict=True)
     # A function may change its argument in place, and with it the tangent.
-    moving = [torch.zeros_like(x) if t is None else like_tensor(t, x).clone() for t, x in pairs]
+    moving = [tangent.clone() for tangent in tangents]
     try:
         return functorch_gradient.jvp(fun, tensors, moving)
     except RuntimeError as error:
         if not any(words in str(error) for words in internals.NO_FORWARD_MODE):
             raise
-        return jvp_by_vjp(vjp, fun, tensors, moving, torch.zeros_like)
+        return NotImplemented
 
 
 @hookimpl
@@ -87,18 +85,18 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
 @skip
 def _by_engine(
     fun: Function, tensors: list[torch.Tensor], *, once: bool
-) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
+) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
     call = Call(tensors)
     try:
         tracked = call.track()
         # The thread that the engine has for a GPU numbers the nodes of inner gradients by itself (`aliases`).
         if call.owners:
             with torch.autograd.set_multithreading_enabled(False):
-                outputs, aux = fun(tracked)
+                outputs, others = fun(tracked)
         else:
-            outputs, aux = fun(tracked)
-        ends = _tracked(outputs, call, once=once)
-        call.search(ends, [] if aux is None else [x for x in partition_aux(aux, torch.Tensor)[1] if x.requires_grad])
+            outputs, others = fun(tracked)
+        ends = _tracked(outputs, call)
+        call.search(ends, [other for other in others if other.requires_grad])
         if once:
             # No graph of the derivative of a compiled function, which has none: PyTorch may raise as it makes one.
             create = call.again and not call.is_compiled
@@ -113,19 +111,16 @@ def _by_engine(
         if once:
             gradients = without_derivative(gradients, call.sources)
         last = functools.partial(_last, call)
-        outputs, aux = list(map(last, outputs)), map_aux(last, aux)
+        outputs, others = list(map(last, outputs)), list(map(last, others))
     if call.again:
         call.sign()
     else:
-        outputs, aux = list(map(call.detached, outputs)), map_aux(call.detached, aux)
-    return outputs, aux, (lambda _: gradients) if once else pull
+        outputs, others = list(map(call.detached, outputs)), list(map(call.detached, others))
+    return outputs, others, (lambda _: gradients) if once else pull
 
 
-def _tracked(outputs: list[Any], call: Call, *, once: bool) -> list[torch.Tensor]:
+def _tracked(outputs: list[Any], call: Call) -> list[torch.Tensor]:
     """Return the outputs that are tracked; refuse numbers that were, and warn of tensors none of which is."""
-    value = outputs[0]
-    if once and not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
-        check_output(value, value)
     tracked = [output for output in outputs if isinstance(output, torch.Tensor) and output.requires_grad]
     if not tracked and any(isinstance(output, torch.Tensor) for output in outputs):
         functorch_gradient.warn_independent(call.owners)

@@ -10,7 +10,7 @@ from adprotocol_torch.aliases import refused_second_step
 from adprotocol_torch.call import refused_second
 from adprotocol_torch.checkpoints import refused_reentrant
 from adprotocol_torch.internals import functorch_is_active, memory_of, run_engine, set_grad_enabled, skip
-from adprotocol_torch.tensors import laid_out, like_tensor
+from adprotocol_torch.tensors import laid_out
 from adprotocol_torch.tracking import within_gradient
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ class Pull:
         for output, cotangent in zip(self.outputs, cotangents, strict=True):
             if cotangent is not None and isinstance(output, torch.Tensor) and output.requires_grad:
                 ends.append(output)
-                like = like_tensor(cotangent, output)
                 # Autograd does not see operations on a tensor of inference mode.
-                given.append(like.clone() if like.is_inference() else like)
+                given.append(cotangent.clone() if cotangent.is_inference() else cotangent)
         # By what the call's results are differentiable by, and by the cotangents.
         was_enabled = torch.is_grad_enabled()
         create = was_enabled and not call.sources and (call.again or any(map(within_gradient, given)))

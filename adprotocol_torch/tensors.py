@@ -62,11 +62,14 @@ def tensor_of(leaf: Any) -> torch.Tensor:
     return torch.as_tensor(leaf if shared else leaf.copy())
 
 
-def like_tensor(array: Any, like: torch.Tensor) -> torch.Tensor:
-    """Return a cotangent or a tangent as a tensor of the dtype of another."""
-    if not isinstance(array, torch.Tensor):
-        return torch.as_tensor(array, dtype=like.dtype, device=like.device)
-    return array if array.dtype == like.dtype else array.to(like.dtype)
+def as_like(value: Any, like: Any) -> torch.Tensor:
+    """Return a cotangent, a tangent, or what a rule returned, as a tensor of the dtype of another; None is zeros."""
+    like = like if isinstance(like, torch.Tensor) else tensor_of(like)
+    if value is None:
+        return torch.zeros_like(like)
+    if isinstance(value, torch.Tensor):
+        return value.to(like.dtype)
+    return torch.as_tensor(value, dtype=like.dtype, device=like.device)
 
 
 def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
@@ -110,6 +113,7 @@ class ArrayFunctions:
 
     moveaxis: Any = staticmethod(torch.movedim)  # which can be batched
     reshape: Any = staticmethod(torch.reshape)
+    as_like: Any = staticmethod(as_like)
     gradient_is_ascent = True
 
     @staticmethod

@@ -7,12 +7,10 @@ one for each kind of value that belongs to no framework
 
 from __future__ import annotations
 
-import functools
-
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ADProtocolError, PluginError
-from adprotocol.messages import kind_of, one_line, shown
+from adprotocol.errors import PluginError
+from adprotocol.messages import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,8 +104,8 @@ class Binding:
     identity: Callable[[Any], Any] | None
     freeze: Callable[[Any], Any]
     is_recording: Callable[[], bool]
-    vjp: Callable[[Any, list[Any], bool], tuple[list[Any], Any, Any]] | None
-    jvp: Callable[[Any, list[Any], list[Any]], tuple[list[Any], Any, list[Any]]] | None
+    vjp: Callable[[Any, list[Any], bool], tuple[list[Any], list[Any], Any]] | None
+    jvp: Callable[[Any, list[Any], list[Any]], tuple[list[Any], list[Any], list[Any]]] | None
     vmap: Callable[[Any, list[Any], int | None], list[Any]] | None
     custom_rule: Callable[[Any, list[Any]], tuple[list[Any], Any]] | None
     host_call: Callable[[Any, list[Any], list[Any] | None, bool, str], list[Any]] | None
@@ -159,47 +157,14 @@ _DEFAULTS: dict[str, Any] = {
 _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 
 
-# What hooks have to return that call nothing of the user's: `trainable` and `identity` for several leaves at once.
-_RETURNED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "trainable": ("True, False or None", lambda flags: sum(map(flags.count, (True, False, None))) == len(flags)),
-    "identity": ("a hashable key or None", lambda keys: all(cls.__hash__ for cls in set(map(type, keys.values())))),
-    "freeze": ("a constant", lambda constant: constant is not None),
-    "is_recording": ("a bool", lambda answer: isinstance(answer, bool)),
-    "array_functions": (
-        "where, argmax and take",
-        lambda made: all(hasattr(made, n) for n in ("where", "argmax", "take")),
-    ),
-    "explain": ("a text", lambda text: isinstance(text, str)),
-}
-
-
-def wrong_result(framework: str | None, hook: str, returned: Any, due: str) -> PluginError:
-    """Return the error for a hook that returned something else than is due."""
-    return PluginError(
-        f"the hook {hook} of the plugin {framework!r} returned {shown(returned)}, {kind_of(returned)}; it must return "
-        f"{due}, as adprotocol.hookspecs documents"
+def checked(binding: Binding, hook: str, entries: Any, count: int) -> Any:
+    """Return what a hook returned for several arrays, if there is an entry for each."""
+    if isinstance(entries, (list, tuple)) and len(entries) == count and not [e for e in entries if e is None]:
+        return entries
+    raise PluginError(
+        f"the hook {hook} of the plugin {binding.framework!r} returned {shown(entries)}; it must return {count} "
+        "array(s) there, as adprotocol.hookspecs documents"
     )
-
-
-def call_hook(plugin: str | Mapping[type, Binding], hook: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a function of a plugin returns, if it is what the hook has to; the bindings may tell which plugin."""
-    due, is_right = _RETURNED[hook]
-    try:
-        returned = function(*args)
-        if is_right(returned):
-            return returned
-    except ADProtocolError:
-        raise
-    except Exception as error:
-        msg = f"the hook {hook} of the plugin {_name_of(plugin)!r} raises {one_line(error)}"
-        raise PluginError(msg) from error
-    raise wrong_result(_name_of(plugin), hook, returned, due)
-
-
-def _name_of(plugin: str | Mapping[type, Binding]) -> str | None:
-    if isinstance(plugin, str):
-        return plugin
-    return next((binding.framework for binding in plugin.values() if binding.framework is not None), None)
 
 
 def framework_bindings(
@@ -208,9 +173,6 @@ def framework_bindings(
     """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
     asked: dict[str, Any] = {"trainable": trainable_by_dtype}
     asked |= {hook: function for hook, function in hooks.items() if hook in _DEFAULTS}
-    for hook in ("freeze", "is_recording", "array_functions", "explain"):
-        if hook in asked:
-            asked[hook] = functools.partial(call_hook, name, hook, asked[hook])
     given = {hook: function for hook, function in asked.items() if hook not in _OF_TRACKED}
     bindings: dict[tuple[str, type | None], Binding] = {
         (ARRAY, None): Binding(ARRAY, name, **asked),

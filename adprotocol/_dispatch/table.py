@@ -14,7 +14,7 @@ unknown class is never entered, because it may be registered later.
 from __future__ import annotations
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, PLAIN, VIEWED, Binding, wrong_result
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Binding
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError
 from adprotocol.messages import full_name, with_article
@@ -169,15 +169,6 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
     )
     error.__cause__ = plugin.error
     return error
-
-
-def array_from(binding: Binding, hook: str, returned: Any) -> Any:
-    """Return what a hook made of a value: not None, a text or the like."""
-    if binding.framework is None or hasattr(returned, "dtype"):
-        return returned
-    if isinstance(returned, (int, float, complex)) or lookup(type(returned)).kind is not PLAIN:
-        return returned
-    raise wrong_result(binding.framework, hook, returned, "the value, as an array of the framework")
 
 
 def join(sole: Binding, binding: Binding) -> Binding:

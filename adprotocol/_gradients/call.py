@@ -6,7 +6,7 @@
       Structure(model)                 leaves, treespec
       framework                        who differentiates
       select(where)                    the mask of the leaves that take gradients
-    reverse(call, function)            the plugin's hook `vjp`, which calls
+    binding.vjp(function, leaves)      the plugin's hook, which calls
       call.run(tracked leaves)         fun(model with those leaves, x)
     call.structured(gradients)         in the structure of model, None elsewhere
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import types
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, OPAQUE, wrong_result
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, OPAQUE
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients import framework
 from adprotocol._gradients.structure import Structure
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.structure import Undo
 
-    # What a plugin calls with tracked leaves: it returns the outputs, and everything else.
-    Function = Callable[[list[Any]], tuple[list[Any], Any]]
-    Pull = Callable[[list[Any] | None], list[Any]]
+    # What a plugin calls with tracked leaves: it returns the outputs, and the other arrays that came with them.
+    Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
     Fun = Callable[..., Any]
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
@@ -164,27 +163,6 @@ def array_binding(fun: Fun, array: Any) -> Binding | None:
     except Exception:  # noqa: BLE001  (raised again by the call with a structure, as the plugin's)
         return None
     return framework.find(binding, None) if is_numpy else binding
-
-
-def reverse(call: ArrayCall | Call, function: Function, *, once: bool) -> tuple[list[Any], Any, Pull]:
-    """Return the outputs of a function of the call's leaves, what else it returned, and what pulls cotangents back."""
-    binding, count = call.binding, len(call.leaves)
-    returned = binding.vjp(function, call.leaves, once)  # type: ignore[misc]
-    outputs, aux, pull = returned if isinstance(returned, tuple) and len(returned) == 3 else (None, None, None)  # noqa: PLR2004
-    if not isinstance(outputs, list) or (once and len(outputs) != 1) or not callable(pull):
-        due = "a list of outputs, auxiliary output, and a function of cotangents"
-        raise wrong_result(binding.framework, "vjp", returned, due)
-
-    def pulled(cotangents: list[Any] | None) -> list[Any]:
-        gradients = pull(cotangents)
-        is_whole = isinstance(gradients, (list, tuple)) and len(gradients) == count
-        for gradient in gradients if is_whole else (None,):
-            if gradient is None:
-                due = f"outputs, auxiliary output, and a function that returns a gradient for each of {count} leaves"
-                raise wrong_result(binding.framework, "vjp", gradients, due)
-        return list(gradients)
-
-    return outputs, aux, pulled
 
 
 def check_callable(name: str, fun: Any) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from adprotocol._dispatch.shape import is_known, shape_of
-from adprotocol._dispatch.table import lookup
 from adprotocol._dispatch.wrapper import leave_out, wrap
-from adprotocol._gradients import output
 from adprotocol._gradients.call import call_of, check_argnums, check_callable
 from adprotocol._gradients.products import run_forward, run_reverse
 from adprotocol._rules.check import is_complex
@@ -20,9 +18,10 @@ if TYPE_CHECKING:
 
     from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.call import ArrayCall, Call
+    from adprotocol._rules.outline import Outline
 
-    # The value, the auxiliary output, and for each output the Jacobian by each leaf.
-    Rows = tuple[output.Value, Any, list[list[Any]]]
+    # What the function returned, as arrays and outline, and for each output the Jacobian by each leaf.
+    Rows = tuple[list[Any], Outline, list[list[Any]]]
 
 
 def jacobian(  # noqa: PLR0913  (what may be chosen)
@@ -90,13 +89,13 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
         try:
             call = call_of(fun, args, kwargs, positions, where, backend)
             in_mode = _forward if mode == "forward" else _reverse if mode == "reverse" else _in_either
-            value, aux, parts = in_mode(call, chunk_size, has_aux=has_aux)
+            arrays, outline, parts = in_mode(call, chunk_size, has_aux=has_aux)
             rows = [call.structured(part) for part in parts]
         except BaseException as error:
             leave_out(error)
             raise
-        whole = value.only([row[0] if isinstance(argnums, int) else tuple(row) for row in rows])
-        return (whole, aux) if has_aux else whole
+        whole = outline.cotangent([row[0] if isinstance(argnums, int) else tuple(row) for row in rows])
+        return (whole, outline.filled(arrays)[1]) if has_aux else whole
 
     return wrap(differentiated, fun)
 
@@ -114,8 +113,9 @@ def _in_either(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool)
 
 def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
     """Return for each output the Jacobian by each leaf: a row is the pull of an element of a basis."""
-    value, aux, pull = run_reverse(call, has_aux=has_aux)
-    leaves, outputs, functions = call.leaves, value.outputs, call.binding.functions("jacobian", "basis", "reshape")
+    arrays, outline, pull = run_reverse(call, has_aux=has_aux)
+    leaves, outputs = call.leaves, arrays[: outline.count]
+    functions = call.binding.functions("jacobian", "basis", "reshape")
     if any(map(is_complex, outputs)):
         msg = (
             "the value of the function is complex, and a Jacobian in reverse mode consists of gradients of real "
@@ -135,7 +135,7 @@ def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
             rows = _each_row(call.binding, row, [functions.basis(y, size, 0)], size, chunk_size)
         pairs = zip(rows, leaves, strict=True)
         parts.append([functions.reshape(part, (*shape, *(shape_of(x) or ()))) for part, x in pairs])
-    return value, aux, parts
+    return arrays, outline, parts
 
 
 def _forward(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
@@ -147,34 +147,28 @@ def _forward(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
             "numbers: take real and imaginary part, or use mode='reverse' if the value is real"
         )
         raise ArgumentError(msg)
-    known: list[Any] = []
+    known: list[Outline] = []
 
     def column(tangents: list[Any]) -> list[Any]:
-        value, aux, moved = run_forward(call, tangents, has_aux=has_aux)
-        arrays: list[Any] = []
-
-        def taken(leaf: Any) -> Any:
-            if lookup(type(leaf)).framework != call.binding.framework:
-                return leaf
-            arrays.append(leaf)
-            return output.Hole
-
-        known[:] = value, output.map_aux(taken, aux), len(moved)
-        return [*moved, *arrays]
+        arrays, outline, moved = run_forward(call, tangents, has_aux=has_aux)
+        known[:] = [outline]
+        return [*moved, *arrays[outline.count :]]
 
     sizes = list(map(_size, leaves))
     total = sum(sizes)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     if is_known(total, 0):
-        rows = [functions.reshape(array, (1, *(shape_of(array) or ()))) for array in column([None] * len(leaves))]
+        arrays = column([functions.as_like(None, leaf) for leaf in leaves])
+        rows = [functions.reshape(array, (1, *(shape_of(array) or ()))) for array in arrays]
     else:
         basis = [functions.basis(leaf, total, start) for leaf, start in zip(leaves, starts, strict=True)]
         rows = _each_row(call.binding, column, basis, total, chunk_size)
-    value, rest, count = known
-    # The auxiliary output does not depend on the direction.
-    aux = output.combine_aux(rest, [array[0] for array in rows[count:]])
+    (outline,) = known
+    count = outline.count
+    # What is no output does not depend on the direction.
+    arrays = [*rows[:count], *[array[0] for array in rows[count:]]]
     spans = [(a, a + size, shape_of(x) or ()) for a, size, x in zip(starts, sizes, leaves, strict=True)]
-    return value, aux, [[_last(functions, moved[a:b], shape) for a, b, shape in spans] for moved in rows[:count]]
+    return arrays, outline, [[_last(functions, moved[a:b], shape) for a, b, shape in spans] for moved in rows[:count]]
 
 
 def _each_row(

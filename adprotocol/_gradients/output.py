@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY
+from adprotocol._dispatch.binding import ARRAY, CONSTANT
 from adprotocol._dispatch.dtype import kind_of_dtype
+from adprotocol._dispatch.shape import shape_of
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._rules.check import Collector
-from adprotocol._trees.held import holds_objects
-from adprotocol._trees.traversal import tree_flatten, tree_leaves, tree_map
-from adprotocol._trees.treespec import build, build_unlabelled, labelled_leaves
+from adprotocol._rules.outline import ONE_ARRAY, outlined
+from adprotocol._trees.traversal import tree_flatten, tree_leaves
+from adprotocol._trees.treespec import labelled_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ADProtocolError, ArgumentError, MixedFrameworksError, OutputError
 from adprotocol.messages import kind_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.call import ArrayCall, Call
+    from adprotocol._rules.outline import Outline
     from adprotocol._trees.treespec import Treespec
 
 
-def run(call: ArrayCall | Call, tracked: list[Any], *, has_aux: bool) -> tuple[Any, Any]:
-    """Run the differentiated function of a call; return its value and auxiliary output."""
+def run(call: ArrayCall | Call, tracked: list[Any], *, has_aux: bool, once: bool) -> Any:
+    """Run the differentiated function of a call; return its value, or the pair of that and auxiliary output.
+
+    With `once` the value is a scalar.
+    """
     try:
-        result, aux = call.run(tracked), None
+        result = call.run(tracked)
     except (TypeError, RuntimeError) as error:
         if not isinstance(error, ADProtocolError) and all(lookup(type(leaf)).framework is None for leaf in call.leaves):
             note = (
@@ -38,19 +42,22 @@ def run(call: ArrayCall | Call, tracked: list[Any], *, has_aux: bool) -> tuple[A
             except AttributeError:  # of a frozen error
                 pass
         raise
-    if has_aux:
-        if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
-            msg = f"has_aux=True, but the function returned {kind_of(result)}; return a pair of the value and the rest"
-            raise OutputError(msg)
-        result, aux = result
-    return result, aux
+    if not has_aux:
+        return _scalar(result, call.binding) if once else result
+    if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
+        msg = f"has_aux=True, but the function returned {kind_of(result)}; return a pair of the value and the rest"
+        raise OutputError(msg)
+    return (_scalar(result[0], call.binding), result[1]) if once else result
 
 
-def scalar(value: Any, binding: Binding) -> Any:
+def _scalar(value: Any, binding: Binding) -> Any:
     """Return the value of a function to differentiate with respect to its scalar, without a label."""
     if isinstance(value, NonDifferentiable):
         value = value.value
     _check_framework(value, binding)
+    # A tracer without a dtype is around a Python number.
+    is_boxed = lookup(type(value)).framework is not None and not hasattr(value, "dtype")
+    check_scalar(value, lookup(type(value)).non_differentiable(value) if is_boxed else value)
     return value
 
 
@@ -64,69 +71,42 @@ def _check_framework(leaf: Any, binding: Binding) -> None:
         raise MixedFrameworksError(msg)
 
 
-class Value:
-    """The value of a function, any structure: its inexact arrays are the outputs, the rest is constant."""
+def taken_apart(returned: Any, binding: Binding, *, has_aux: bool) -> tuple[list[Any], Outline]:
+    """Return the arrays in what a function returned, the outputs first, and its outline.
 
-    __slots__ = ("leaves", "mask", "treespec")
+    The outputs are the inexact arrays of the value, which may be any structure; the rest is constant.
+    """
+    value = returned[0] if has_aux else returned
+    # Such a number is a constant, or was cut off from what is tracked: the plugin may know.
+    is_number = type(value) in (float, complex)
+    if not has_aux and (is_number or lookup(type(value)).kind in (ARRAY, CONSTANT)):
+        _check_framework(value, binding)
+        if is_number or _is_output(value):
+            return [value], ONE_ARRAY
+    leaves, spec = tree_flatten(value, labels=True)
+    outputs = []
+    for i, (leaf, labelled) in enumerate(zip(leaves, labelled_leaves(spec), strict=True)):
+        _check_framework(leaf, binding)
+        if not labelled and (is_number or _is_output(leaf)):
+            outputs.append(i)
+    if not outputs:
+        msg = (
+            f"the differentiated function returned {kind_of(value)} without an array that can carry a derivative; "
+            "return arrays of floating-point or complex dtype, alone or in a structure"
+        )
+        raise OutputError(msg)
+    if has_aux:
+        beside, aux_spec = tree_flatten(returned[1], labels=True, elements=True)
+        leaves, spec = [*leaves, *beside], (tuple, None, (0, 1), (spec, aux_spec))
+    return outlined(leaves, spec, outputs, _may_be_tracked(binding), is_pair=has_aux)
 
-    def __init__(self, result: Any, binding: Binding) -> None:
-        if lookup(type(result)).kind in (ARRAY, CONSTANT):
-            self.leaves, self.treespec = [result], None
-        else:
-            self.leaves, self.treespec = tree_flatten(result, labels=True)
-        for leaf in self.leaves:
-            _check_framework(leaf, binding)
-        self.mask = list(map(_is_output, self.leaves))
-        if self.treespec is not None:
-            labelled = labelled_leaves(self.treespec)
-            self.mask = [taken and not constant for taken, constant in zip(self.mask, labelled, strict=True)]
-        elif type(self.leaves[0]) in (float, complex):
-            # A constant, or what was cut off from what is tracked: the plugin may know.
-            self.mask = [True]
-        if True not in self.mask:
-            msg = (
-                f"the differentiated function returned {kind_of(result)} without an array that can carry a derivative; "
-                "return arrays of floating-point or complex dtype, alone or in a structure"
-            )
-            raise OutputError(msg)
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Return the arrays of the value that can carry a derivative."""
-        if False not in self.mask:
-            return self.leaves
-        return [leaf for leaf, taken in zip(self.leaves, self.mask, strict=True) if taken]
+def _may_be_tracked(binding: Binding) -> Callable[[Any], bool]:
+    def is_array_of(leaf: Any) -> bool:
+        own = lookup(type(leaf))
+        return own.kind is ARRAY and own.framework == binding.framework
 
-    def beside(self, aux: Any) -> Any:
-        """Return all that the function returned besides the outputs; None for nothing."""
-        if aux is None and False not in self.mask:
-            return None
-        return [None if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)], aux
-
-    def take(self, outputs: Sequence[Any], beside: Any) -> Any:
-        """Take over outputs and rest as they came out of the framework, and return the auxiliary output."""
-        rest, aux = (self.leaves, None) if beside is None else beside
-        if self.treespec is None:
-            self.leaves = [*outputs]
-            return aux
-        following = iter(outputs)
-        self.leaves = [next(following) if taken else leaf for leaf, taken in zip(rest, self.mask, strict=True)]
-        return aux
-
-    def whole(self) -> Any:
-        """Return the value."""
-        return build(self.treespec, iter(self.leaves))
-
-    def only(self, entries: Sequence[Any]) -> Any:
-        """Return the structure of the value with an entry for each output, and None in place of the rest."""
-        if self.treespec is None:
-            return entries[0]
-        following = iter(entries)
-        return build_unlabelled(self.treespec, [next(following) if taken else None for taken in self.mask])
-
-    def entries(self, cotangent: Any) -> list[Any]:
-        """Return the cotangent of each output, None for zero."""
-        return given_entries(cotangent, self.treespec, self.leaves, self.mask, ("pull", "cotangent of", "the value"))
+    return is_array_of
 
 
 def _is_output(leaf: Any) -> bool:
@@ -136,13 +116,21 @@ def _is_output(leaf: Any) -> bool:
 
 
 class _Given(Collector):
-    """Take apart a cotangent or a tangent that a caller gave."""
+    """Take apart a cotangent or a tangent that a caller gave, and make it the framework's."""
 
     did, do = "was given", "give"
     error = ArgumentError
 
+    def __init__(self, likes: Sequence[Any], words: tuple[str, str], binding: Binding) -> None:
+        super().__init__(likes, words)
+        self._as_like = binding.functions(words[0], "as_like").as_like
+
     def opened(self, entry: Any) -> Any:
         return entry
+
+    def checked(self, entry: Any, like: Any, where: str) -> Any:
+        entry = super().checked(entry, like, where)
+        return entry if entry is None else self._as_like(entry, like)
 
     def unneeded(self, entry: Any, where: str) -> None:
         if any(not (leaf is None or isinstance(leaf, NonDifferentiable)) for leaf in tree_leaves((entry,))):
@@ -154,75 +142,25 @@ class _Given(Collector):
 
 
 def given_entries(
-    given: Any, treespec: Treespec, leaves: Sequence[Any], able: Sequence[Any], words: tuple[str, str, str]
+    given: Any, treespec: Treespec, likes: Sequence[Any], binding: Binding, words: tuple[str, str, str]
 ) -> list[Any]:
-    """Return what was given for each leaf that is able to carry a derivative, None for zero.
+    """Return what was given for each leaf that may carry a derivative, of which `likes` has one; None for zero.
 
     `words` say who was given it, as what, and of what.
     """
     who, what, place = words
-    if treespec is None and able[0]:
-        return [_Given((), (who, what)).checked(given, leaves[0], place)]
-    likes = [leaf if flag else None for leaf, flag in zip(leaves, able, strict=True)]
-    collector = _Given(likes, (who, what))
+    collector = _Given(likes, (who, what), binding)
+    if treespec is None and likes[0] is not None:
+        return [collector.checked(given, likes[0], place)]
     collector.add(given, treespec, place)
-    return [entry for entry, flag in zip(collector.entries, able, strict=True) if flag]
+    return [entry for entry, like in zip(collector.entries, likes, strict=True) if like is not None]
 
 
-def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
-    """Return the auxiliary output with `function` applied to every leaf, in labels and object arrays too."""
-    if aux is None:
-        return None
-
-    def inside(part: Any) -> Any:
-        return map_aux(function, part)
-
-    def one(leaf: Any) -> Any:
-        if isinstance(leaf, NonDifferentiable):
-            return NonDifferentiable(inside(leaf.held))
-        is_object_array = lookup(type(leaf)).kind is NUMPY and holds_objects(leaf)
-        return object_array(leaf, inside) if is_object_array else function(leaf)
-
-    return tree_map(one, aux)
-
-
-class Hole:
-    """Mark, the class itself, the place of an array taken out of the auxiliary output."""
-
-
-def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[Any]]:
-    """Split the auxiliary output: return it without its leaves of the given types, and those leaves.
-
-    For a framework whose transformation accepts only arrays, or its own
-    containers, beside the value.
-    """
-    leaves: list[Any] = []
-
-    def one(leaf: Any) -> Any:
-        if not isinstance(leaf, types):
-            return leaf
-        leaves.append(leaf)
-        return Hole
-
-    return map_aux(one, aux), leaves
-
-
-def combine_aux(rest: Any, leaves: Iterable[Any]) -> Any:
-    """Put the leaves back that `partition_aux` took out."""
-    following = iter(leaves)
-    return map_aux(lambda leaf: next(following) if leaf is Hole else leaf, rest)
-
-
-def check_output(value: Any, raw: Any) -> None:
-    """Refuse a result that is not a real floating-point scalar; `raw` is the array or number in a tracer.
-
-    Its dtype is known by ``name`` or ``as_numpy_dtype``.
-
-    Raises `OutputError` with shape and dtype.
-    """
+def check_scalar(value: Any, raw: Any) -> None:
+    """Refuse a result that is not a real floating-point scalar; `raw` is the array or number in a tracer."""
     if isinstance(raw, float):
         return
-    shape, dtype = getattr(raw, "shape", None), getattr(raw, "dtype", None)
+    shape, dtype = shape_of(raw), getattr(raw, "dtype", None)
     if shape is None or dtype is None:
         msg = (
             f"the differentiated function returned {shown(raw)}, {kind_of(raw)}; it must return a real floating-point "

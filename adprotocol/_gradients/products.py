@@ -1,15 +1,15 @@
 """`vjp` and `jvp`: products with the Jacobian of a function, transposed and as it is.
 
 Both see a function as one from the selected leaves of its arguments to the inexact
-arrays of its value (`output.Value`); the rest of the value is constant.
+arrays of its value; the rest of the value is constant.
 """
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import wrong_result
+from adprotocol._dispatch.binding import checked
 from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._gradients import output
-from adprotocol._gradients.call import ArrayCall, Call, array_binding, call_of, check_callable, reverse
+from adprotocol._gradients.call import ArrayCall, Call, array_binding, call_of, check_callable
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError
 from adprotocol.messages import kind_of
@@ -17,7 +17,9 @@ from adprotocol.messages import kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol._gradients.call import Function, Pull
+    from adprotocol._dispatch.binding import Binding
+    from adprotocol._gradients.call import Function
+    from adprotocol._rules.outline import Outline
 
 
 def vjp(
@@ -73,21 +75,25 @@ def vjp(
         raise ArgumentError(msg)
     try:
         call = call_of(fun, primals, {}, tuple(range(len(primals))), where, backend, each=False)
-        value, aux, pull = run_reverse(call, has_aux=has_aux)
+        arrays, outline, pull = run_reverse(call, has_aux=has_aux)
     except BaseException as error:
         leave_out(error)
         raise
+    likes = outline.of_outputs(arrays)
 
     def pull_back(cotangent: Any) -> tuple[Any, ...]:
         try:
-            return tuple(call.structured(pull(value.entries(cotangent))))
+            words = ("pull", "cotangent of", "the value")
+            given = output.given_entries(cotangent, outline.spec, likes, call.binding, words)
+            return tuple(call.structured(pull(given)))
         except BaseException as error:
             leave_out(error)
             raise
         finally:  # a plugin may have run the function again
             call.restore()
 
-    return (value.whole(), pull_back, aux) if has_aux else (value.whole(), pull_back)
+    returned = outline.filled(arrays)
+    return (returned[0], pull_back, returned[1]) if has_aux else (returned, pull_back)
 
 
 def jvp(
@@ -136,12 +142,12 @@ def jvp(
     check_callable("jvp", fun)
     try:
         call, moving = _moving_call(fun, primals, tangents, backend)
-        value, aux, moved = run_forward(call, moving, has_aux=has_aux)
+        arrays, outline, moved = run_forward(call, moving, has_aux=has_aux)
     except BaseException as error:
         leave_out(error)
         raise
-    tangent = value.only(moved)
-    return (value.whole(), tangent, aux) if has_aux else (value.whole(), tangent)
+    returned, tangent = outline.filled(arrays), outline.cotangent(moved)
+    return (returned[0], tangent, returned[1]) if has_aux else (returned, tangent)
 
 
 def _moving_call(
@@ -156,15 +162,16 @@ def _moving_call(
         raise ArgumentError(msg)
     binding = array_binding(fun, primals[0]) if len(primals) == 1 and backend is None else None
     if binding is not None and tangents[0] is not None:
-        moving = output.given_entries(tangents[0], None, primals, (True,), ("jvp", "tangent of", "argument 0"))
+        moving = output.given_entries(tangents[0], None, primals, binding, ("jvp", "tangent of", "argument 0"))
         return ArrayCall(fun, primals[0], binding), moving
     moving = []
     call = Call(fun, tuple(primals), {}, tuple(range(len(primals))), backend)
     for (position, structure), tangent in zip(call.structures.items(), tangents, strict=True):
-        able = [flag is not None for flag in structure.capable([True] * len(structure.leaves))]
+        able = structure.capable([True] * len(structure.leaves))
+        likes = [None if flag is None else leaf for leaf, flag in zip(structure.leaves, able, strict=True)]
         words = ("jvp", "tangent of", f"argument {position}")
-        entries = iter(output.given_entries(tangent, structure.shown, structure.leaves, able, words))
-        given = [next(entries) if flag else None for flag in able]
+        entries = iter(output.given_entries(tangent, structure.shown, likes, call.binding, words))
+        given = [None if like is None else next(entries) for like in likes]
         structure.mask = [entry is not None for entry in given]
         moving += [entry for entry in given if entry is not None]
     if not moving:
@@ -174,53 +181,59 @@ def _moving_call(
     return call, moving
 
 
-def run_reverse(call: ArrayCall | Call, *, has_aux: bool) -> tuple[output.Value, Any, Pull]:
-    """Return value and auxiliary output, and the function that pulls cotangents of the outputs back to the leaves."""
-    function, kept = _function(call, has_aux=has_aux)
+def run_reverse(
+    call: ArrayCall | Call, *, has_aux: bool, once: bool = False
+) -> tuple[list[Any], Outline, Callable[[Any], list[Any]]]:
+    """Return what the function returned, as arrays and outline, and what pulls cotangents of the outputs back.
+
+    With `once` the value is a scalar, and what pulls returns its gradient, for any cotangents.
+    """
+    function, kept = _function(call, has_aux=has_aux, once=once)
+    binding, count = call.binding, len(call.leaves)
     try:
-        outputs, beside, pull = reverse(call, function, once=False)
+        outputs, others, pull = binding.vjp(function, call.leaves, once)  # type: ignore[misc]
+        gradients = checked(binding, "vjp", pull(None), count) if once else []
     finally:
         call.restore()
-    return kept[-1], kept[-1].take(outputs, beside), pull
+
+    def pulled(cotangents: Any) -> Any:
+        return gradients if once else checked(binding, "vjp", pull(cotangents), count)
+
+    return [*outputs, *others], kept[-1], pulled
 
 
-def run_forward(call: ArrayCall | Call, tangents: list[Any], *, has_aux: bool) -> tuple[output.Value, Any, list[Any]]:
-    """Return value and auxiliary output, and the tangents of the outputs."""
+def run_forward(call: ArrayCall | Call, tangents: list[Any], *, has_aux: bool) -> tuple[list[Any], Outline, list[Any]]:
+    """Return what the function returned, as arrays and outline, and the tangents of the outputs."""
     function, kept = _function(call, has_aux=has_aux)
     binding = call.binding
     try:
-        if binding.jvp is None:
-            zeros_like = binding.functions("jvp", "zeros_like").zeros_like
-            returned = jvp_by_vjp(binding.vjp, function, call.leaves, tangents, zeros_like)
-        else:
-            returned = binding.jvp(function, call.leaves, tangents)
+        returned = NotImplemented if binding.jvp is None else binding.jvp(function, call.leaves, tangents)
+        if returned is NotImplemented:
+            returned = _jvp_by_vjp(binding, function, call.leaves, tangents)
     finally:
         call.restore()
-    outputs, beside, moved = returned if isinstance(returned, tuple) and len(returned) == 3 else (None, None, None)  # noqa: PLR2004
-    value = kept[-1] if kept else None
-    if value is None or not isinstance(outputs, list) or not isinstance(moved, list) or len(moved) != len(outputs):
-        raise wrong_result(binding.framework, "jvp", returned, "a list of outputs, aux, and a list of tangents")
-    return value, value.take(outputs, beside), moved
+    outputs, others, moved = returned
+    return [*outputs, *others], kept[-1], checked(binding, "jvp", moved, len(outputs))
 
 
-def _function(call: ArrayCall | Call, *, has_aux: bool) -> tuple[Function, list[output.Value]]:
-    """Return the function of leaves that a plugin gets, and the list in which it leaves the value of each run."""
-    kept: list[output.Value] = []
+def _function(call: ArrayCall | Call, *, has_aux: bool, once: bool = False) -> tuple[Function, list[Outline]]:
+    """Return the function of leaves that a plugin gets, and the list in which it leaves the outline of each run."""
+    kept: list[Outline] = []
 
-    def function(tracked: list[Any]) -> tuple[list[Any], Any]:
-        result, aux = output.run(call, tracked, has_aux=has_aux)
-        value = output.Value(result, call.binding)
-        kept.append(value)
-        return value.outputs, value.beside(aux)
+    def function(tracked: list[Any]) -> tuple[list[Any], list[Any]]:
+        returned = output.run(call, tracked, has_aux=has_aux, once=once)
+        arrays, outline = output.taken_apart(returned, call.binding, has_aux=has_aux)
+        kept.append(outline)
+        return arrays[: outline.count], arrays[outline.count :]
 
     return function, kept
 
 
-def jvp_by_vjp(
-    vjp: Any, function: Function, leaves: list[Any], tangents: list[Any], zeros_like: Callable[[Any], Any]
-) -> tuple[list[Any], Any, list[Any]]:
+def _jvp_by_vjp(binding: Binding, function: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     """Do what the hook `jvp` does by the hook `vjp`: pulling cotangents back is linear, and its transpose pushes."""
-    outputs, aux, pull = vjp(function, leaves, False)  # noqa: FBT003  (hooks are called by position)
-    zeros = list(map(zeros_like, outputs))
-    _, _, push = vjp(lambda cotangents: (pull(cotangents), None), zeros, False)  # noqa: FBT003
-    return outputs, aux, push(tangents)
+    vjp: Any = binding.vjp
+    as_like = binding.functions("jvp", "as_like").as_like
+    outputs, others, pull = vjp(function, leaves, False)  # noqa: FBT003  (hooks are called by position)
+    zeros = [as_like(None, y) for y in outputs]
+    _, _, push = vjp(lambda cotangents: (pull(cotangents), []), zeros, False)  # noqa: FBT003
+    return outputs, others, push(tangents)

@@ -13,12 +13,12 @@ have the container of the view, and the function gets the object.
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import OPAQUE, call_hook
+from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, treespec
 from adprotocol._trees.held import check_opaque
-from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
+from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_unflatten
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BackendError, TreeError
 from adprotocol.messages import full_kind_of, quoted
@@ -149,7 +149,8 @@ class Structure(Flattened):
 
     def split(self) -> tuple[Any, Any]:
         """Return that with the leaves in the mask alone, and with the others alone."""
-        return tree_split(self.shown, self.leaves, self.mask, self.argument)
+        others = [None if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
+        return self.only(self.selected()), self.with_leaves(others)
 
     def differentiated(self) -> list[Any]:
         """Return the leaves in the mask, if a framework can differentiate them."""
@@ -213,19 +214,13 @@ def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> di
     """Return the keys of the leaves that have an identity, by position."""
     hooks = {cls: binding.identity for cls, binding in bindings.items() if binding.identity is not None}
 
-    def keys() -> dict[int, Any]:
-        found = [hooks[type(leaf)](leaf) if type(leaf) in hooks else None for leaf in leaves]
-        return {i: key for i, key in enumerate(found) if key is not None}
-
-    return call_hook(bindings, "identity", keys) if hooks else {}
+    if not hooks:
+        return {}
+    found = [hooks[type(leaf)](leaf) if type(leaf) in hooks else None for leaf in leaves]
+    return {i: key for i, key in enumerate(found) if key is not None}
 
 
 def flags_of(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
     """Return what the hook ``trainable`` answers for the leaves in the mask, and None for the others."""
-    return call_hook(bindings, "trainable", flags_of_each, leaves, mask, bindings)  # type: ignore[no-any-return]
-
-
-def flags_of_each(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
-    """Return `flags_of`, for which a compiler may have a substitute."""
     hooks = {cls: binding.trainable for cls, binding in bindings.items()}
     return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from adprotocol._dispatch.wrapper import leave_out, wrap
-from adprotocol._gradients import output
-from adprotocol._gradients.call import call_of, check_argnums, check_callable, reverse
+from adprotocol._gradients.call import call_of, check_argnums, check_callable
+from adprotocol._gradients.products import run_reverse
 from adprotocol._typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,21 +75,13 @@ def value_and_grad(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         try:
             call = call_of(fun, args, kwargs, positions, where, backend)
-
-            def function(tracked: list[Any]) -> tuple[list[Any], Any]:
-                value, aux = output.run(call, tracked, has_aux=has_aux)
-                return [output.scalar(value, call.binding)], aux
-
-            try:
-                (value,), aux, pull = reverse(call, function, once=True)
-                gradients = call.structured(pull(None))
-            finally:
-                call.restore()
+            arrays, outline, pull = run_reverse(call, has_aux=has_aux, once=True)
+            gradients = call.structured(pull(None))
         except BaseException as error:
             leave_out(error)
             raise
         gradient = gradients[0] if isinstance(argnums, int) else tuple(gradients)
-        return ((value, aux), gradient) if has_aux else (value, gradient)
+        return outline.filled(arrays), gradient
 
     return wrap(differentiated, fun)
 

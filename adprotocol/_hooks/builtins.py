@@ -30,7 +30,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
-from adprotocol._trees.held import check_held, expand, holds_objects, plain_array
+from adprotocol._trees.held import check_held, elements, expand, holds_objects, refilled
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol._typing import Any
 
@@ -143,11 +143,6 @@ def trainable_array(value: Any) -> bool | None:
     return trainable_by_dtype(value)
 
 
-def elements(array: Any) -> list[Any] | None:
-    """Return the elements of an object array, which stands for them."""
-    return plain_array(array).reshape(-1).tolist() if holds_objects(array) else None
-
-
 BINDINGS.recognise = recognise
 BINDINGS.container_binding = container_binding
 
@@ -159,6 +154,7 @@ _without_ad: dict[str, Any] = {
     "within_gradient": ask_array,
     "non_differentiable": constant.object_array,
     "stands_for": elements,
+    "unflatten": refilled,
     "trainable": trainable_array,
     "array_functions": lambda: sys.modules["numpy"],
 }

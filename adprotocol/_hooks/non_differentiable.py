@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import sys
 
 from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
-from adprotocol._dispatch.table import array_from, lookup
+from adprotocol._dispatch.table import lookup
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
-from adprotocol._trees.held import check_opaque, holds_objects, is_function, plain_array, search
+from adprotocol._trees.held import check_opaque, elements, is_function, refilled, search
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import NotConstantError, OpaqueValueError
@@ -60,9 +59,7 @@ def non_differentiable(value: Any, /) -> Any:
     After ``ChainRulesCore.@non_differentiable`` (Julia),
     ``jax.lax.stop_gradient`` and ``torch.Tensor.detach``.
     """
-    binding = lookup(type(value))
-    made = binding.non_differentiable(value)
-    return made if type(made) is type(value) else array_from(binding, "non_differentiable", made)
+    return lookup(type(value)).non_differentiable(value)
 
 
 def constant_leaf(value: Any) -> Any:
@@ -73,7 +70,7 @@ def constant_leaf(value: Any) -> Any:
     if binding.kind in (OPAQUE, OBJECT):
         _check(value)
         return value
-    return array_from(binding, "non_differentiable", binding.non_differentiable(value))
+    return binding.non_differentiable(value)
 
 
 def _argument(value: Any) -> Any:
@@ -122,22 +119,13 @@ def opaque(value: Any) -> Any:
 
 def object_array(value: Any, function: Callable[[Any], Any] = constant_tree) -> Any:
     """Make the elements of an object-dtype NumPy array or record constant, or map `function`; others are constant."""
-    if not holds_objects(value):
+    parts = elements(value)
+    if parts is None:
         return value
-    if isinstance(value, sys.modules["numpy"].void):  # a record
-        return object_array(plain_array(value), function)[()]
-    result = value.copy()
-    flat = plain_array(result).reshape(-1)
-    elements = flat.tolist()
     try:
-        constants = [function(element) for element in elements]
+        return refilled(value, [function(part) for part in parts])
     except RecursionError as error:
         raise too_deep(value) from error
-    if all(new is old for new, old in zip(constants, elements, strict=True)):
-        return value
-    for i, constant in enumerate(constants):
-        flat[i] = constant
-    return result
 
 
 def function(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ an operation into the program that passes the value on and has no derivative.
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import NUMPY, OBJECT
-from adprotocol._dispatch.table import array_from, lookup
+from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import holds_objects
@@ -81,7 +81,7 @@ def _guard(value: Any, message: str) -> Any:
 def _checked(leaf: Any, message: str) -> Any:
     binding = lookup(type(leaf))
     if binding.prevent_gradient is not None:
-        return array_from(binding, "prevent_gradient", binding.prevent_gradient(leaf, message))
+        return binding.prevent_gradient(leaf, message)
     if binding.kind is OBJECT and binding.view is not None:
         # Shown as a container, for the paths in it; a leaf that is staged cannot be put back.
         view = binding.view(leaf)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import LABEL, NUMPY, OPAQUE, UNSET, always_false, wrong_result
+from adprotocol._dispatch.binding import LABEL, NUMPY, OPAQUE, UNSET, always_false
 from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees.held import check_opaque, expand, holds_objects
@@ -13,7 +13,6 @@ from adprotocol.errors import NoValuesError, OpaqueValueError, UndecidableError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from adprotocol._dispatch.binding import Binding
 
 # Added to a False by `explain` where another value is being differentiated: a layer that asks about its data is off.
 ASK_PARAMETERS = "another value is being differentiated here; to detect training, ask about the parameters of the model"
@@ -102,23 +101,15 @@ def ask(values: Collection[Any], within: Any = UNSET) -> Any:
     if asked.any_within_gradient is not None and (constants or len(tracked) > 1):
         for leaves in constants:
             tracked += leaves
-        return _staged(asked.any_within_gradient(tracked), "any_within_gradient", asked)
+        return asked.any_within_gradient(tracked)
     answer: Any = False
     for leaf in tracked:
         one = asked.within_gradient(leaf)
         if one is True:
             return True
         if one is not False:
-            one = _staged(one, "within_gradient", asked)
             answer = one if answer is False else answer | one
     return answer
-
-
-def _staged(answer: Any, hook: str, binding: Binding) -> Any:
-    """Return an answer that is a bool, or belongs to the framework of its binding."""
-    if isinstance(answer, bool) or binding.framework is None or lookup(type(answer)).framework == binding.framework:
-        return answer
-    raise wrong_result(binding.framework, hook, answer, "a bool or a staged boolean scalar")
 
 
 def explain(*values: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN, wrong_result
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN, checked
 from adprotocol._dispatch.table import BINDINGS, TABLE, install, lookup
 from adprotocol._dispatch.wrapper import Wrapper
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
@@ -12,7 +12,7 @@ from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
 from adprotocol._rules.host_function import HostFunction
-from adprotocol._rules.outline import Arguments, Outline, is_array
+from adprotocol._rules.outline import Arguments, is_array
 from adprotocol._rules.rule import DerivativeRule, Rule
 from adprotocol._rules.signature import by_position, completed
 from adprotocol._trees.held import holds_objects
@@ -196,11 +196,8 @@ class CustomDerivative(Wrapper):
         rule = self.known.get(key) or DerivativeRule(self, binding, Arguments(leaves, treespec))
         if key is not None:
             self.known[key] = rule
-        made = binding.custom_rule(rule, arrays)
-        results, outline = made if isinstance(made, tuple) and len(made) == 2 else (None, None)  # noqa: PLR2004
-        if not isinstance(outline, Outline) or not isinstance(results, (list, tuple)) or len(results) != outline.size:
-            raise wrong_result(binding.framework, "custom_rule", made, "the results and the outline of rule.fun")
-        returned = outline.filled(results)
+        results, outline = binding.custom_rule(rule, arrays)
+        returned = outline.filled(checked(binding, "custom_rule", results, outline.size))
         return returned[0] if self.has_residuals else returned
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:

@@ -30,7 +30,7 @@ class Derivative:
 
     `forward` takes tangents of the inputs to tangents of the outputs, and `backward` cotangents of the outputs to
     cotangents of the inputs. Neither conjugates: a plugin whose framework does so conjugates what `backward` takes and
-    returns. A subclass has to define `like`, `is_inexact` and `transpose`.
+    returns. A subclass has to define `is_inexact` and `transpose`.
 
     Args:
         rule: an `adprotocol.extend.DerivativeRule`, or what a plugin makes of it for a batch.
@@ -51,7 +51,7 @@ class Derivative:
 
     def like(self, value: Any, array: Any) -> Any:
         """Return what a rule returned or NumPy computed, None for zeros, in the dtype and on the device of an array."""
-        raise NotImplementedError
+        return self.rule.as_like(value, array)
 
     def is_inexact(self, array: Any) -> bool:
         """Return whether an array may have a tangent."""

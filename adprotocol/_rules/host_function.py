@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 
-from adprotocol._dispatch.binding import NUMPY, PLAIN, wrong_result
+from adprotocol._dispatch.binding import NUMPY, PLAIN, checked
 from adprotocol._dispatch.dtype import dtype_name, is_inexact
 from adprotocol._dispatch.shape import shape_of
 from adprotocol._dispatch.table import BINDINGS, install, lookup
@@ -109,8 +109,7 @@ class HostFunction(Wrapper):
         expected = call.outline
         message = f"{self.name} is a host function, which has no derivative; give it a rule with custom_derivative"
         results = self.run_by(binding, call, arrays, like, message)
-        if not isinstance(results, (list, tuple)) or len(results) != call.outline.size:
-            raise wrong_result(binding.framework, "host_call", results, "a list of what fun returns, as arrays")
+        checked(binding, "host_call", results, call.outline.size)
         if call.outline is expected and expected.objects:
             msg = f"{self.name} is staged, and its residuals are no arrays; return arrays, and their shapes by like="
             raise RuleError(msg)

@@ -36,7 +36,7 @@ class Outline:
             staged or batched, the plugin refuses them, since they may hold its tracers.
     """
 
-    __slots__ = ("_leaves", "_places", "count", "objects", "size", "spec", "treespec")
+    __slots__ = ("_places", "count", "leaves", "objects", "size", "spec", "treespec")
 
     def __init__(  # noqa: PLR0913
         self,
@@ -46,28 +46,28 @@ class Outline:
         *,
         count: int = 1,
         objects: str = "",
-        has_residuals: bool = False,
+        is_pair: bool = False,
     ) -> None:
         self.treespec: Treespec = treespec
-        # The structure of the result, without the residuals.
-        self.spec: Treespec = children_of(treespec)[0] if has_residuals else treespec
+        # The structure of the result, without residuals or auxiliary output.
+        self.spec: Treespec = children_of(treespec)[0] if is_pair else treespec
         self._places = places
-        self._leaves = list(leaves)
+        self.leaves = list(leaves)
         for place in places:
-            self._leaves[place] = None
+            self.leaves[place] = None
         self.count: int = count
         self.size: int = len(places)
         self.objects: str = objects
 
     def filled(self, arrays: Sequence[Any]) -> Any:
         """Return the value with these arrays."""
-        return arrays[0] if self is ONE_ARRAY else build(self.treespec, iter(self.by_leaf(arrays, self._leaves)))
+        return arrays[0] if self is ONE_ARRAY else build(self.treespec, iter(self.by_leaf(arrays, self.leaves)))
 
     def signature(self, arrays: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return what the value is but for the elements of these arrays; None if it holds an object."""
-        kinds = tuple(map(type, self._leaves))
+        kinds = tuple(map(type, self.leaves))
         types = [(tuple(array.shape), array.dtype) for array in arrays]
-        key = self.treespec, kinds, tuple(self._leaves), tuple(self._places), *types
+        key = self.treespec, kinds, tuple(self.leaves), tuple(self._places), *types
         return key if _PLAIN.issuperset(kinds) else None
 
     def by_leaf(self, values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
@@ -83,7 +83,7 @@ class Outline:
 
     def of_outputs(self, values: Sequence[Any]) -> list[Any]:
         """Return an entry for each leaf: of `values` for one that is differentiated, else None."""
-        return self.by_leaf(values[: self.count], [None] * len(self._leaves))
+        return self.by_leaf(values[: self.count], [None] * len(self.leaves))
 
     def cotangent(self, cotangents: Sequence[Any]) -> Any:
         """Return the cotangents in the structure of the result, None for a label."""
@@ -98,10 +98,18 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 ONE_ARRAY = Outline()
 
 
-def outlined(leaves: Sequence[Any], treespec: Treespec) -> tuple[list[Any], Outline]:
-    """Return the arrays of a framework in a value, and its outline."""
-    places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
-    return [leaves[i] for i in places], Outline(treespec, leaves, places)
+def outlined(
+    leaves: Sequence[Any],
+    treespec: Treespec,
+    outputs: Sequence[int] = (),
+    is_other: Callable[[Any], bool] = is_array,
+    *,
+    is_pair: bool = False,
+) -> tuple[list[Any], Outline]:
+    """Return the arrays of a framework in a value, first those at `outputs`, and its outline."""
+    taken = set(outputs)
+    places = [*outputs, *[i for i, leaf in enumerate(leaves) if i not in taken and is_other(leaf)]]
+    return [leaves[i] for i in places], Outline(treespec, leaves, places, count=len(outputs), is_pair=is_pair)
 
 
 class Arguments(Outline):
@@ -125,25 +133,25 @@ class Arguments(Outline):
         if self.are_arrays:
             return tuple(arrays), {}
         if self.treespec is None:
-            return tuple(self.by_leaf(arrays, self._leaves)), {}
+            return tuple(self.by_leaf(arrays, self.leaves)), {}
         return super().filled(arrays)  # type: ignore[no-any-return]
 
     def read_by(self, reads: Callable[[int], bool]) -> tuple[bool, ...]:
         """Return for each array whether its argument is read, of which a rule has the first in place 2."""
         by_leaf = [reads(place) for place, spec in enumerate(self.specs, 2) for _ in range(count_leaves(spec))]
-        by_leaf += [True] * (len(self._leaves) - len(by_leaf))
+        by_leaf += [True] * (len(self.leaves) - len(by_leaf))
         return tuple(self.of_arrays(by_leaf))
 
     def inputs(self, arrays: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
         """Return for each leaf the array whose gradient is needed, or None."""
         inputs = [array if need else None for array, need in zip(arrays, needed, strict=True)]
-        return inputs if self.are_arrays else self.by_leaf(inputs, [None] * len(self._leaves))
+        return inputs if self.are_arrays else self.by_leaf(inputs, [None] * len(self.leaves))
 
     def tangents(self, tangents: Sequence[Any]) -> Any:
         """Return the tuple of the tangents of the positional arguments, in their structures."""
         if self.are_arrays:
             return tuple(tangents)
-        leaves = self.by_leaf(tangents, [_zero(leaf) for leaf in self._leaves])
+        leaves = self.by_leaf(tangents, [_zero(leaf) for leaf in self.leaves])
         if self.treespec is None:
             return tuple(leaves)
         return build_unlabelled(children_of(self.treespec)[0], leaves)

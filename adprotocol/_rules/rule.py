@@ -14,7 +14,7 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._rules.check import Collector
 from adprotocol._rules.closure import closed_over, hidden_error
 from adprotocol._rules.host_function import HostFunction, blank_array, read_only
-from adprotocol._rules.outline import ONE_ARRAY, Arguments, Outline, is_array
+from adprotocol._rules.outline import ONE_ARRAY, Arguments, Outline, is_array, outlined
 from adprotocol._rules.signature import keyword_defaults, reads, takes_arguments
 from adprotocol._trees.held import check_held, check_opaque, search
 from adprotocol._trees.traversal import tree_flatten
@@ -93,6 +93,10 @@ class DerivativeRule:
         self.keeps_arrays: bool = True in self.reads
         self.linear: set[tuple[Any, ...]] | None = function.linear
 
+    def as_like(self, value: Any, like: Any) -> Any:
+        """Return what a rule returned as the framework's array, by the function of the hook `array_functions`."""
+        return self._binding.functions("custom_derivative", "as_like").as_like(value, like)
+
     def _is_read(self, place: int) -> bool:
         """Return whether a rule may read what it gets at a place among its arguments."""
         return any(reads(rule.given, place) for rule in self._function.rules)
@@ -126,15 +130,14 @@ class DerivativeRule:
             raise RuleError(msg)
         leaves, treespec = tree_flatten(returned, labels=True)
         own = count_leaves(children_of(treespec)[0]) if has_residuals else len(leaves)
-        labelled = labelled_leaves(treespec)
-        outputs = [i for i in range(own) if not labelled[i] and _is_differentiated(leaves[i])]
-        places = outputs + [i for i, leaf in enumerate(leaves) if is_array(leaf) and i not in outputs]
-        for leaf in [leaves[i] for i in range(own) if i not in places]:
+        pairs = zip(leaves[:own], labelled_leaves(treespec), strict=False)
+        outputs = [i for i, (leaf, labelled) in enumerate(pairs) if not labelled and _is_differentiated(leaf)]
+        arrays, outline = outlined(leaves, treespec, outputs, is_array, is_pair=has_residuals)
+        for leaf in outline.leaves[:own]:
             _refuse_hidden(leaf)
-        objects = [full_kind_of(leaf) for leaf in leaves[own:] if lookup(type(leaf)).kind in (OPAQUE, OBJECT)]
-        return self._kept([leaves[place] for place in places]), Outline(
-            treespec, leaves, places, count=len(outputs), objects=", ".join(objects), has_residuals=has_residuals
-        )
+        objects = [full_kind_of(leaf) for leaf in outline.leaves[own:] if lookup(type(leaf)).kind in (OPAQUE, OBJECT)]
+        outline.objects = ", ".join(objects)
+        return self._kept(arrays), outline
 
     def _kept(self, results: list[Any]) -> list[Any]:
         """Return results, copied if NumPy's are the framework's arrays: a host function may return its workspace."""

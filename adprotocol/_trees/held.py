@@ -23,7 +23,7 @@ from adprotocol.errors import OpaqueValueError, UnclaimedTypeError
 from adprotocol.messages import full_kind_of, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 def expand(leaves: Iterable[Any], *, whole: bool = False) -> list[Any]:
@@ -51,6 +51,24 @@ def expand(leaves: Iterable[Any], *, whole: bool = False) -> list[Any]:
 def plain_array(array: Any) -> Any:
     """Return a NumPy array of any subclass (masked, record), or a record, as a plain array."""
     return sys.modules["numpy"].asarray(array)
+
+
+def elements(array: Any) -> list[Any] | None:
+    """Return the elements of an object array, which stands for them."""
+    return plain_array(array).reshape(-1).tolist() if holds_objects(array) else None
+
+
+def refilled(array: Any, parts: Sequence[Any]) -> Any:
+    """Return an object array, or a record, with these elements: itself if it has them, else a copy."""
+    if all(new is old for new, old in zip(parts, elements(array) or (), strict=True)):
+        return array
+    if isinstance(array, sys.modules["numpy"].void):
+        return refilled(plain_array(array), parts)[()]
+    result = array.copy()
+    flat = plain_array(result).reshape(-1)
+    for i, part in enumerate(parts):
+        flat[i] = part
+    return result
 
 
 def holds_objects(array: Any) -> bool:

@@ -7,12 +7,10 @@ The binding of a class has the functions that flatten and rebuild its instances
 
 from __future__ import annotations
 
-import functools
-
-from adprotocol._dispatch.binding import CLASS, FUNCTION, LABEL, OPAQUE, VIEWED, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, LABEL, NUMPY, OPAQUE, VIEWED, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
-from adprotocol._trees.treespec import Viewed, build, split
+from adprotocol._trees.treespec import Viewed, build
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ADProtocolError, TreeError
 
@@ -70,12 +68,12 @@ class Flattened:
     `frozen` holds the ranges of leaves that the classes above them freeze. A node for
     which `is_leaf` is True is a leaf that takes no gradient. With `labels`, a label is a
     node above the constant in it, and an array that is also a container (the box of a
-    dict) is that container.
+    dict) is that container; with `elements`, an array of objects is a node above these.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what counts as a node)
         self,
         value: Any,
         *,
@@ -83,9 +81,11 @@ class Flattened:
         declared: bool = False,
         is_leaf: Callable[[Any], bool] | None = None,
         labels: bool = False,
+        elements: bool = False,
     ) -> None:
         binding = binding_for(value)
         is_open = (opened and binding.view is not None) or (labels and binding.kind in (LABEL, VIEWED))
+        is_open = is_open or (elements and binding.kind is NUMPY)
         if binding.flatten is None and not is_open:
             self.treespec: Treespec = None
             self.leaves: list[Any] = [value]
@@ -98,6 +98,7 @@ class Flattened:
         self._opened = opened
         self._declared = declared
         self._labels = labels
+        self._elements = elements
         # The classes that were met and declare nothing.
         self._silent: set[type] = set()
         self.leaves, self.bindings, self.views, self.frozen, self.buffers = [], {}, [], [], []
@@ -165,7 +166,12 @@ class Flattened:
             return (cls, None, ("",), (self._visit(value.value, depth + 1),))
         if self._labels and binding.kind is VIEWED and binding.view is not None:
             return self._visit(binding.view(value).container, depth + 1)
-        self.bindings[cls] = binding
+        if self._elements and binding.kind is NUMPY:
+            parts = binding.stands_for(value)  # type: ignore[misc]
+            if parts is not None:
+                return (cls, value, tuple(range(len(parts))), tuple([self._visit(part, depth + 1) for part in parts]))
+        else:  # an array of objects has the class of others
+            self.bindings[cls] = binding
         self.leaves.append(value)
         return None
 
@@ -189,9 +195,9 @@ def is_inert(children: Sequence[Any]) -> bool:
     return True
 
 
-def tree_flatten(tree: Any, *, labels: bool = False) -> tuple[list[Any], Treespec]:
-    """Return the leaves in order, ``None`` among them, and the treespec; with `labels` as `Flattened` says."""
-    flat = Flattened(tree, labels=labels)
+def tree_flatten(tree: Any, *, labels: bool = False, elements: bool = False) -> tuple[list[Any], Treespec]:
+    """Return the leaves in order, ``None`` among them, and the treespec; `labels` and `elements` are of `Flattened`."""
+    flat = Flattened(tree, labels=labels, elements=elements)
     return flat.leaves, flat.treespec
 
 
@@ -200,11 +206,6 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
-    return leaves_of_each(values)
-
-
-def leaves_of_each(values: Collection[Any]) -> list[Any]:
-    """Return `tree_leaves`, for which a compiler may have a substitute."""
     leaves: list[Any] = []
     try:
         _collect(leaves, values, set(), 0)
@@ -282,15 +283,6 @@ def tree_unflatten(
         if show is not None:
             tree_unflatten(treespec, leaves, tree)
             raise  # the error is of what fills a viewed object
-        raise _not_rebuildable(tree, error) from error
-
-
-def tree_split(treespec: Treespec, leaves: Sequence[Any], mask: Sequence[bool], tree: Any) -> tuple[Any, Any]:
-    """Return two structures like `tree`, whose treespec is `treespec`: with the leaves in the mask, and the others."""
-    try:
-        return split(treespec, functools.partial(next, iter(leaves)), functools.partial(next, iter(mask)))
-    # A user's constructor may raise anything when given None.
-    except Exception as error:
         raise _not_rebuildable(tree, error) from error
 
 

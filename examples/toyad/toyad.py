@@ -433,6 +433,14 @@ def zeros(value):
     return Array(np.zeros(value.shape, value.dtype if is_inexact(value) else float), value.device)
 
 
+def as_like(value, like):
+    """Return a value, a number or a NumPy array, with the dtype of another value; zeros for None."""
+    like = lift(like)
+    if value is None:
+        return zeros(like)
+    return cast(value, like.dtype) if isinstance(value, Value) else Array(np.asarray(value, like.dtype), like.device)
+
+
 def current(value):
     """Return what stands for a value where it is read now: it may be a parameter that is watched, or an input."""
     if not isinstance(value, Parameter):

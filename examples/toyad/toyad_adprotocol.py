@@ -16,14 +16,7 @@ import toyad
 import toyad_rules
 
 from adprotocol import NonDifferentiable
-from adprotocol.extend import (
-    Branches,
-    check_output,
-    declares,
-    gradient_prevented,
-    map_aux,
-    trainable_names,
-)
+from adprotocol.extend import Branches, declares, gradient_prevented, trainable_names
 from adprotocol.hookspecs import TreeLibrary, View, hookimpl
 
 if TYPE_CHECKING:
@@ -32,6 +25,8 @@ if TYPE_CHECKING:
     from toyad_harness import ToyHarness
 
     from adprotocol.extend import DerivativeRule, Outline
+
+    Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 # toyad's own transformations pass labels on: what comes out of one is a constant.
 toyad.CONTAINERS[NonDifferentiable] = (
@@ -99,10 +94,10 @@ def trainable(value: Any) -> bool | None:
 
 @hookimpl
 def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    fun: Function,
     leaves: list[Any],
-    once: bool,  # noqa: FBT001
-) -> tuple[list[Any], Any, Callable[..., list[Any]]]:
+    once: bool,  # noqa: ARG001, FBT001
+) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
     """Differentiate with respect to the leaves, and nothing else."""
     values = [toyad.read(leaf) if isinstance(leaf, toyad.Parameter) else leaf for leaf in leaves]
     with toyad.Tape() as trace:
@@ -110,36 +105,29 @@ def vjp(
         # A parameter counts wherever the function reads it.
         pairs = [(leaf, root) for leaf, root in zip(leaves, roots, strict=True) if isinstance(leaf, toyad.Parameter)]
         with toyad.watching(pairs):
-            outputs, aux = fun(list(roots))
-        if once:
-            check_output(outputs[0], outputs[0])
+            outputs, others = fun(list(roots))
         outputs = [toyad.lift(output) for output in outputs]
-    aux = map_aux(lambda leaf: trace.lower(leaf) if isinstance(leaf, toyad.Value) else leaf, aux)
 
     def pull(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
             cotangents = [toyad.Array(np.ones((), outputs[0].dtype), outputs[0].device)]
-        pairs = [(y, toyad.cast(ct, y.dtype)) for y, ct in zip(outputs, cotangents, strict=True) if ct is not None]
+        pairs = [(y, cotangent) for y, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
         return trace.backward(*zip(*pairs, strict=True), roots) if pairs else list(map(toyad.zeros, roots))
 
-    return list(map(trace.lower, outputs)), aux, pull
+    return list(map(trace.lower, outputs)), list(map(trace.lower, others)), pull
 
 
 @hookimpl
-def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
-) -> tuple[list[Any], Any, list[Any]]:
+def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Let a tangent flow with each leaf."""
     values = [toyad.lift(toyad.read(leaf) if isinstance(leaf, toyad.Parameter) else leaf) for leaf in leaves]
     with toyad.Forward() as trace:
-        pairs = zip(values, tangents, strict=True)
-        duals = [trace.root(x, toyad.zeros(x) if t is None else toyad.cast(t, x.dtype)) for x, t in pairs]
+        duals = list(map(trace.root, values, tangents))
         read = [(leaf, dual) for leaf, dual in zip(leaves, duals, strict=True) if isinstance(leaf, toyad.Parameter)]
         with toyad.watching(read):
-            outputs, aux = fun(duals)
+            outputs, others = fun(duals)
         outputs = [toyad.lift(output) for output in outputs]
-    aux = map_aux(lambda leaf: trace.lower(leaf) if isinstance(leaf, toyad.Value) else leaf, aux)
-    return list(map(trace.lower, outputs)), aux, list(map(trace.tangent, outputs))
+    return list(map(trace.lower, outputs)), list(map(trace.lower, others)), list(map(trace.tangent, outputs))
 
 
 @hookimpl

@@ -77,10 +77,6 @@ class ToyadDerivative(Derivative):
             results, arrays = [guarded(result, once) for result in results], [guarded(array, once) for array in arrays]
         super().__init__(call.rule, call.outline, needed, results, arrays)
 
-    def like(self, value: Any, array: Any) -> Any:
-        """Return an array of the right dtype; zeros for None."""
-        return toyad.zeros(array) if value is None else toyad.cast(toyad.lift(value), array.dtype)
-
     def is_inexact(self, array: Any) -> bool:
         """Return whether the dtype is."""
         return toyad.is_inexact(array)

@@ -10,7 +10,7 @@ from minimal_plugin import Array, Minimal
 import adprotocol
 from adprotocol import NonDifferentiable, hookspecs
 from adprotocol.errors import OpaqueValueError, PluginError
-from adprotocol.extend import tree_leaves
+from adprotocol.extend import Outline, tree_leaves
 from adprotocol.hookspecs import TreeLibrary, View, hookimpl
 from adprotocol.plugins import register, unregister
 
@@ -76,7 +76,8 @@ def gradient(*others, where=None):
 
 rule = adprotocol.custom_derivative(lambda weight: weight)
 rule.defvjp(lambda cotangent, *_: (cotangent,))
-# A call of each hook, what the hook must not return, and whether its exceptions are those of values or of user code.
+# A call of each hook, what it must not return, and whether its exceptions come out as they are. What costs time at each
+# call (the class of an answer) is asked by the conformance suite instead.
 FAULTS = {
     **{
         name: (lambda: None, returned, False)
@@ -88,28 +89,18 @@ FAULTS = {
             ("label_protocol", (None, 1)),
         )
     },
-    "within_gradient": (lambda: adprotocol.within_gradient(Weight(1.0)), (None, "yes", 1), True),
-    "any_within_gradient": (lambda: adprotocol.within_gradient(Weight(1.0), Weight(1.0)), (None, "yes"), True),
-    "non_differentiable": (lambda: adprotocol.non_differentiable([Weight(1.0)]), (None, "text"), True),
-    "prevent_gradient": (lambda: adprotocol.prevent_gradient(Weight(1.0), "why"), (None, "text"), True),
-    "trainable": (lambda: adprotocol.trainable([Weight(1.0)]), ("yes",), False),
-    "identity": (gradient, ([], {}), False),
-    "freeze": (lambda: gradient(where="1"), (None,), False),
-    "is_recording": (lambda: gradient(1.0), (None, "yes"), False),
-    "array_functions": (lambda: adprotocol.where(np.array([True]), abs, abs, Weight(1.0)), (None, 1), False),
-    "explain": (lambda: adprotocol.explain(Weight(1.0)), (None, 1), False),
+    "within_gradient": (lambda: adprotocol.within_gradient(Weight(1.0)), (), True),
+    "identity": (gradient, (), True),
+    "freeze": (lambda: gradient(where="1"), (), True),
     # A branch may return anything.
     "cond": (lambda: adprotocol.cond(True, abs, abs, Weight(1.0)), (), True),
     "vjp": (
         gradient,
-        (
-            *(None, ([1.0], None), (1.0, None, list), ([1.0], None, 1.0)),
-            *(([1.0], None, lambda _, slopes=slopes: slopes) for slopes in ([1.0], [1.0] * 3, [1.0, None], None)),
-        ),
+        [([1.0], [], lambda _, slopes=slopes: slopes) for slopes in ([1.0], [1.0] * 3, [1.0, None])],
         True,
     ),
-    "custom_rule": (lambda: rule(Weight(1.0)), (None, [], ([1.0], None), ([1.0], "outline")), True),
-    "host_call": (lambda: adprotocol.host_function(abs)(Weight(1.0)), (None, [], [1.0, 2.0], 1.0), True),
+    "custom_rule": (lambda: rule(Weight(1.0)), [([], Outline()), ([None], Outline())], True),
+    "host_call": (lambda: adprotocol.host_function(abs)(Weight(1.0)), ([], [1.0, 2.0], [None]), True),
 }
 
 

@@ -63,4 +63,4 @@ def test_a_staged_branch_shows_no_insides():
 def test_an_error_of_the_library_shows_where_it_was_raised():
     with pytest.raises(OutputError) as caught:
         grad(lambda x: x)(torch.ones(2))
-    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "check_output"
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "check_scalar"

@@ -17,13 +17,14 @@ from ad_backends import BACKENDS, JAX, TORCH, close, on_every_backend
 from minimal_plugin import Array, Minimal
 
 from adprotocol import NonDifferentiable, grad, trainable, value_and_grad
+from adprotocol._gradients.output import check_scalar
 from adprotocol.errors import (
     BackendError,
     MixedFrameworksError,
     OutputError,
     PluginError,
 )
-from adprotocol.extend import check_output, tree_leaves
+from adprotocol.extend import tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, unregister
 
@@ -347,7 +348,7 @@ def test_a_dtype_is_known_by_its_name_or_by_the_plugin(registered, dtype, trains
 
     registered(Knowing())
     if right:
-        check_output(Num(dtype), Num(dtype))
+        check_scalar(Num(dtype), Num(dtype))
         return
     with pytest.raises(OutputError, match="compute it in floating point"):
-        check_output(Num(dtype), Num(dtype))
+        check_scalar(Num(dtype), Num(dtype))

@@ -10,8 +10,8 @@ import torch
 from ad_backends import AUTOGRAD, BACKENDS, on_every_backend
 
 from adprotocol import ADProtocolError, cond, grad, trainable
+from adprotocol._gradients.output import check_scalar
 from adprotocol.errors import MixedFrameworksError, OutputError, PredicateError, SelectionError
-from adprotocol.extend import check_output
 
 SCALARS = [
     1.5,
@@ -29,7 +29,7 @@ SCALARS = [
 
 @pytest.mark.parametrize("scalar", SCALARS, ids=lambda s: f"{type(s).__name__} {getattr(s, 'dtype', s)}")
 def test_real_scalars_of_every_float_are_accepted(scalar):
-    check_output(scalar, scalar)
+    check_scalar(scalar, scalar)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_real_scalars_of_every_float_are_accepted(scalar):
 )
 def test_what_is_no_real_scalar_is_refused_with_class_shape_and_dtype(wrong):
     with pytest.raises(OutputError) as caught:
-        check_output(wrong, wrong)
+        check_scalar(wrong, wrong)
     for said in (type(wrong).__name__, f"shape {tuple(wrong.shape)}", str(wrong.dtype)):
         assert said in str(caught.value)
 
@@ -64,7 +64,7 @@ def test_what_is_no_real_scalar_is_refused_with_class_shape_and_dtype(wrong):
 def test_the_remedy_is_for_what_is_wrong():
     for wrong, remedy in ((np.array([1.5]), "sum"), (np.array(1j), "abs"), (np.array(1), "floating point")):
         with pytest.raises(OutputError, match=remedy):
-            check_output(wrong, wrong)
+            check_scalar(wrong, wrong)
 
 
 @on_every_backend

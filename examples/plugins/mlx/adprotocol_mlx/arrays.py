@@ -19,6 +19,7 @@ class ArrayFunctions:
     moveaxis: Any = staticmethod(mx.moveaxis)
     reshape: Any = staticmethod(mx.reshape)
     conj: Any = staticmethod(mx.conj)
+    zeros_like: Any = staticmethod(mx.zeros_like)
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> mx.array:

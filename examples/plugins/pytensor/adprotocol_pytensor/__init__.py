@@ -18,7 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 
 from adprotocol import NonDifferentiable
-from adprotocol.extend import check_output, map_aux
+from adprotocol.extend import check_output
 from adprotocol.hookspecs import hookimpl
 from adprotocol_pytensor import interception, rewriting
 from adprotocol_pytensor.arrays import ArrayFunctions
@@ -162,15 +162,13 @@ class _Built:
     def __init__(self, fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], *, once: bool) -> None:
         self.given = [leaf if isinstance(leaf, Variable) else pt.constant(np.asarray(leaf)) for leaf in leaves]
         self.inputs = [leaf if isinstance(leaf, SharedVariable) else leaf.type() for leaf in self.given]
-        outputs, self.aux = fun(self.inputs)
+        outputs, others = fun(self.inputs)
         if once:
             # The shape of a variable is a graph; that of its type is known.
             value = outputs[0]
             check_output(value, value.type if isinstance(value, Variable) else value)
         outputs = [y if isinstance(y, Variable) else pt.constant(np.asarray(y)) for y in outputs]
-        found: list[Any] = []
-        map_aux(lambda leaf: found.append(leaf) if isinstance(leaf, Variable) else None, self.aux)
-        inner = differentiated([*outputs, *found], self.inputs)
+        inner = differentiated([*outputs, *others], self.inputs)
         self.ends, self.found = inner[: len(outputs)], inner[len(outputs) :]
         self.places = {made: leaf for made, leaf in zip(self.inputs, self.given, strict=True) if made is not leaf}
 
@@ -178,9 +176,7 @@ class _Built:
         """Return outputs, auxiliary output and derivatives with the leaves in the place of the inputs."""
         count, more = len(self.ends), len(derivatives)
         results = substitute([*self.ends, *derivatives, *self.found], self.places)
-        following = iter(results[count + more :])
-        aux = map_aux(lambda leaf: next(following) if isinstance(leaf, Variable) else leaf, self.aux)
-        return results[:count], aux, results[count : count + more]
+        return results[:count], results[count + more :], results[count : count + more]
 
 
 def _like(given: Any, variable: Any) -> Any:
