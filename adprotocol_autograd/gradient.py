@@ -70,7 +70,8 @@ def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
         outputs, others, ends = traced(fun, leaves, list(map(JVPNode.new_root, tangents)))
     except NotImplementedError:  # 89 of the 216 operations of autograd have no rule for forward mode
         return NotImplemented
-    return outputs, others, [_zeros(y) if end is None else end.g for y, end in zip(outputs, ends, strict=True)]
+    moved = [_zeros(y) if end is None else end.g for y, end in zip(outputs, ends, strict=True)]
+    return outputs, others, _separate(moved, tangents)
 
 
 # until https://github.com/HIPS/autograd/pull/659: threads share the counter of traces. An exception leaves it too high.

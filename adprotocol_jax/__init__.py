@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.custom_derivatives
 import jax.export
+import jax.numpy as jnp
 import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
@@ -124,8 +125,7 @@ def vjp(
         if cotangents is None:
             # Inside shard_map it then varies along the axes along which the output does.
             cotangents = [jax.lax.full_like(outputs[0], 1)]
-        pairs = zip(cotangents, outputs, strict=True)
-        (gradients,) = pull([internals.as_like(None, y) if ct is None else ct for ct, y in pairs])
+        (gradients,) = pull(list(map(internals.as_like, cotangents, outputs)))
         return gradients  # type: ignore[no-any-return]
 
     return outputs, others, pulled
@@ -134,19 +134,41 @@ def vjp(
 @hookimpl
 def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     """Let ``jax.jvp`` differentiate; a ``jax.custom_vjp`` in eager code has no forward mode."""
+    tangents = list(map(internals.as_like, tangents, leaves))
+    equations = internals.staged_equations()
+    start = len(equations)
     try:
         outputs, moved, others = jax.jvp(fun, (leaves,), (tangents,), has_aux=True)
-    except TypeError as error:
-        if "custom_vjp" not in str(error):
+        if not internals.are_refused(equations[start:]):
+            return outputs, others, moved
+    except (TypeError, NotImplementedError) as error:
+        if "custom_vjp" not in str(error) and "custom_lin" not in str(error):
             raise
+    del equations[start:]  # of the run that does not count
+    outputs, pull, others = jax.vjp(fun, leaves, has_aux=True)
+    try:  # as a program that JAX knows to be linear, staged or batched as it may be
+        (moved,) = jax.linear_transpose(lambda cotangents: pull(cotangents)[0], outputs)(tangents)
+    except Exception:  # noqa: BLE001  (of the backward pass, which asks what arrives, or of an operation in it)
         return NotImplemented
     return outputs, others, moved
 
 
 @hookimpl
-def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
-    """Call ``jax.vmap``, or ``jax.lax.map`` with a batch of that size."""
-    return jax.vmap(fun)(arrays) if chunk_size is None else jax.lax.map(fun, arrays, batch_size=chunk_size)
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> Any:
+    """Call ``jax.vmap`` for each chunk, by ``jax.lax.map`` in a program that is staged."""
+    count, is_staged = len(arrays[0]), isinstance(arrays[0], jax.core.Tracer)
+    size = min(chunk_size or count, count)
+    if size == 1 and not is_staged:
+        return NotImplemented
+    batched = jax.vmap(fun)
+    if size == count:
+        return batched(arrays)
+    whole = count // size * size if is_staged else 0
+    chunks = [batched([array[i : i + size] for array in arrays]) for i in range(whole, count, size)]
+    if is_staged:
+        rows = jax.lax.map(batched, [array[:whole].reshape(-1, size, *array.shape[1:]) for array in arrays])
+        chunks.insert(0, [part.reshape(whole, *part.shape[2:]) for part in rows])
+    return list(map(jnp.concatenate, zip(*chunks, strict=True)))
 
 
 @hookimpl

@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -182,6 +183,23 @@ def closed_over() -> list[Any]:
     """Return what the programs that are being traced close over."""
     frames = [trace.frame for trace in _active_traces() if hasattr(trace, "frame")]
     return [getattr(value, "canonical", value) for frame in frames for value in frame.constvar_to_val.values()]
+
+
+def staged_equations() -> list[Any]:
+    """Return the equations of the program that is being traced, a list that may be changed; an empty one otherwise."""
+    frames = [trace.frame for trace in _active_traces() if hasattr(trace, "frame")]
+    return getattr(frames[0], "tracing_eqns", []) if frames else []
+
+
+def are_refused(equations: Sequence[Any]) -> bool:
+    """Return whether a tangent of a ``jax.custom_vjp`` is among equations, at which JAX raises when it lowers them."""
+    waiting = [equation() if isinstance(equation, weakref.ref) else equation for equation in equations]
+    for equation in waiting:
+        if equation is not None:
+            if equation.primitive.name == "custom_lin":
+                return True
+            waiting += [inner for part in _core.jaxprs_in_params(equation.params) for inner in part.eqns]
+    return False
 
 
 def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from adprotocol._gradients.call import call_of, check_argnums, check_callable
 from adprotocol._gradients.products import run_forward, run_reverse
 from adprotocol._rules.check import is_complex
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError, OutputError, RuleError
+from adprotocol.errors import ArgumentError, OutputError
 from adprotocol.messages import shown
 
 if TYPE_CHECKING:
@@ -52,11 +52,9 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
         where: which leaves take gradients, as for `value_and_grad`.
         argnums: the arguments to differentiate with respect to.
         has_aux: whether `fun` returns a pair of the value and anything else.
-        mode: ``"reverse"`` runs `fun` once and pulls back a basis of the outputs,
-            ``"forward"`` pushes a basis of the leaves forward. Both have the same result.
-            By default reverse mode serves, for how many outputs there are shows only when
-            `fun` has run; but if a single number moves, forward mode does first, and
-            reverse mode where a rule refuses that (``reverse_only=True``).
+        mode: ``"reverse"``, the default, runs `fun` once and pulls back a basis of the
+            outputs; ``"forward"`` pushes a basis of the leaves forward, which is faster
+            where the leaves have fewer elements than the outputs. Both have the same result.
         chunk_size: how many rows of a basis are computed at once, all by default. With
             fewer a large Jacobian takes less memory.
         backend: the framework for NumPy arrays and Python numbers.
@@ -88,27 +86,18 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         try:
             call = call_of(fun, args, kwargs, positions, where, backend)
-            in_mode = _forward if mode == "forward" else _reverse if mode == "reverse" else _in_either
+            in_mode = _forward if mode == "forward" else _reverse
             arrays, outline, parts = in_mode(call, chunk_size, has_aux=has_aux)
             rows = [call.structured(part) for part in parts]
         except BaseException as error:
+            if mode == "forward":
+                error.add_note("jacobian ran in forward mode; mode='reverse', the default, does without")
             leave_out(error)
             raise
         whole = outline.cotangent([row[0] if isinstance(argnums, int) else tuple(row) for row in rows])
         return (whole, outline.filled(arrays)[1]) if has_aux else whole
 
     return wrap(differentiated, fun)
-
-
-def _in_either(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
-    """Return the Jacobian in forward mode where a single real number moves: no value has fewer outputs than that."""
-    leaf = call.leaves[0]
-    if call.binding.jvp is not None and len(call.leaves) == 1 and is_known(_size(leaf), 1) and not is_complex(leaf):
-        try:
-            return _forward(call, chunk_size, has_aux=has_aux)
-        except RuleError:  # of a function that is declared with reverse_only=True
-            pass
-    return _reverse(call, chunk_size, has_aux=has_aux)
 
 
 def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
@@ -176,7 +165,9 @@ def _each_row(
 ) -> list[Any]:
     """Return what a function makes of each row of some arrays, stacked."""
     if binding.vmap is not None and not is_known(count, 1):
-        return binding.vmap(fun, arrays, chunk_size)
+        rows = binding.vmap(fun, arrays, chunk_size)
+        if rows is not NotImplemented:
+            return rows
     stack = binding.functions("jacobian", "stack").stack
     rows = [fun([array[i] for array in arrays]) for i in range(count)]
     return [stack(column) for column in zip(*rows, strict=True)]

@@ -7,11 +7,15 @@ arrays of its value; the rest of the value is constant.
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import checked
+from adprotocol._dispatch.dtype import dtype_name
+from adprotocol._dispatch.shape import shape_of
 from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._gradients import output
 from adprotocol._gradients.call import ArrayCall, Call, array_binding, call_of, check_callable
+from adprotocol._hooks.non_differentiable import non_differentiable
+from adprotocol._rules.check import is_complex
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError
+from adprotocol.errors import ArgumentError, UndecidableError
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
@@ -112,7 +116,7 @@ def jvp(
     6.0 3.0
 
     Forward mode of the framework; where it, or one of its operations, has none, the
-    transpose of what `vjp` returns. A Hessian-vector product is
+    transpose of what `vjp` returns, checked against that. A Hessian-vector product is
     ``jvp(grad(loss), (x,), (v,))``.
 
     Args:
@@ -135,6 +139,8 @@ def jvp(
         ArgumentError: `fun` cannot be called, primals and tangents are not two sequences
             of one length, nothing moves, or a tangent has another structure or shape, is
             complex for a real leaf, or stands where there is no derivative.
+        UndecidableError: an operation has no forward mode, and its backward pass cannot be
+            transposed.
         ADProtocolError: as `value_and_grad` does.
 
     After ``jax.jvp`` and ``equinox.filter_jvp``.
@@ -230,10 +236,57 @@ def _function(call: ArrayCall | Call, *, has_aux: bool, once: bool = False) -> t
 
 
 def _jvp_by_vjp(binding: Binding, function: Function, leaves: list[Any], tangents: list[Any]) -> Any:
-    """Do what the hook `jvp` does by the hook `vjp`: pulling cotangents back is linear, and its transpose pushes."""
+    """Do what the hook `jvp` does by the hook `vjp`: pulling cotangents back is linear, and its transpose pushes.
+
+    The transpose is taken at cotangents drawn anew: a backward pass may ask whether anything arrives. One that detaches
+    them, or leaves the framework, is not transposed as it pulls.
+    """
     vjp: Any = binding.vjp
     as_like = binding.functions("jvp", "as_like").as_like
     outputs, others, pull = vjp(function, leaves, False)  # noqa: FBT003  (hooks are called by position)
-    zeros = [as_like(None, y) for y in outputs]
-    _, _, push = vjp(lambda cotangents: (pull(cotangents), []), zeros, False)  # noqa: FBT003
-    return outputs, others, push(tangents)
+    drawn = [as_like(_drawn(y), y) for y in outputs]
+    pulled, _, push = vjp(lambda cotangents: (pull(cotangents), []), drawn, False)  # noqa: FBT003
+    moved = push(tangents)
+    _check_transpose(binding, (moved, drawn), (pulled, tangents))
+    return outputs, others, moved
+
+
+def _drawn(like: Any) -> Any:
+    import numpy as np  # noqa: PLC0415  (the frameworks import it)
+
+    drawn = np.random.default_rng().uniform(0.5, 1.5, (2, *(shape_of(like) or ())))
+    return drawn[0] + 1j * drawn[1] if is_complex(like) else drawn[0]
+
+
+def _check_transpose(binding: Binding, pushed: Any, pulled: Any) -> None:
+    """Raise unless ``<u, push(t)> == <pull(u), t>``, and where the values are not at hand."""
+    msg = (
+        f"{binding.framework} has no forward mode for an operation here, and the backward pass cannot be transposed in "
+        "its place: it detaches the cotangent, leaves the framework, or its values are not known (under a compiler or "
+        "vmap). Use reverse mode, vjp or jacobian(mode='reverse'), give the operation a jvp, or a rule by "
+        "adprotocol.custom_derivative; in a Jacobian chunk_size=1 may serve"
+    )
+    try:
+        (one, size), (other, other_size) = (_product(binding, *pair) for pair in (pushed, pulled))
+    # What is staged or batched has no float, and each framework raises an error of its own.
+    except Exception as error:
+        raise UndecidableError(msg) from error
+    names = {dtype_name(getattr(array, "dtype", None)) for array in (*pushed[0], *pulled[0])}
+    tolerance = 0.1 if names & {"float16", "bfloat16"} else 1e-6 if names <= {"float64", "complex128", "None"} else 1e-3
+    # Where a product is no number, so is the tangent.
+    if abs(one - other) > tolerance * (size + other_size):
+        raise UndecidableError(msg)
+
+
+def _product(binding: Binding, values: list[Any], others: list[Any]) -> tuple[float, float]:
+    """Return the real inner product of lists of arrays, as the transpose of the framework has it, and its size."""
+    sign = 1 if getattr(binding.functions("jvp"), "gradient_is_ascent", False) else -1
+    total = size = 0.0
+    for one, other in zip(non_differentiable(values), non_differentiable(others), strict=True):
+        terms = one.real * other.real + sign * one.imag * other.imag if is_complex(one) else one * other
+        total, size = total + _sum(terms), size + _sum(abs(terms))
+    return total, size
+
+
+def _sum(terms: Any) -> float:
+    return float(terms.sum() if hasattr(terms, "sum") else terms)

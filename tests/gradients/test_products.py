@@ -5,13 +5,17 @@ import gc
 import weakref
 from typing import Any
 
+import autograd.numpy as anp
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from ad_backends import AUTOGRAD, TORCH, close, on_every_backend
+import torch
+from ad_backends import AUTOGRAD, JAX, TORCH, close, on_every_backend
 
 import adprotocol
 from adprotocol import NonDifferentiable, grad, jacobian, jvp, vjp
-from adprotocol.errors import ArgumentError, NothingTrainableError, OutputError, RuleError
+from adprotocol.errors import ArgumentError, NothingTrainableError, OutputError, RuleError, UndecidableError
 
 
 @dataclasses.dataclass
@@ -200,3 +204,116 @@ def test_wrong_modes_and_chunks():
     for arguments in ({"mode": "both"}, {"chunk_size": 0}, {"chunk_size": True}):
         with pytest.raises(ArgumentError, match="jacobian was given"):
             jacobian(lambda x: x, **arguments)
+
+
+class Sine(torch.autograd.Function):
+    """One without forward mode; `pulled` is its backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, pulled):
+        ctx.save_for_backward(x)
+        ctx.pulled = pulled
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return ctx.pulled(ctx.saved_tensors[0].cos(), cotangent), None
+
+
+def jax_sine(pulled):
+    """Return the sine of JAX with a backward pass."""
+    fun = jax.custom_vjp(jnp.sin)
+    fun.defvjp(lambda x: (jnp.sin(x), jnp.cos(x)), lambda slope, cotangent: (pulled(slope, cotangent),))
+    return fun
+
+
+X = np.array([0.3, -1.2, 0.7])
+SYMMETRIC = np.array([[4.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 2.2]])
+
+
+def squared(x):
+    """Return the sum of the squared eigenvalues, whose Hessian is 2; autograd's rule asks whether anything arrives."""
+    return anp.sum(anp.linalg.eigh(SYMMETRIC + anp.diag(x))[0] ** 2)
+
+
+# Backward passes that ask whether anything arrives.
+ASK = {
+    "torch": (torch.tensor, lambda x: Sine.apply(x, lambda slope, g: slope * g if g.any() else None)),
+    "jax": (jnp.array, jax_sine(lambda slope, g: slope * g if jnp.any(g) else 0.0 * g)),
+    "jax-cond": (
+        jnp.array,
+        jax_sine(lambda slope, g: jax.lax.cond(jnp.any(g != 0), lambda g: slope * g, jnp.zeros_like, g)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "fun"), ASK.values(), ids=ASK)
+def test_a_backward_pass_that_asks_whether_anything_arrives_is_pushed(make, fun):
+    x, t = make(X), make([1.0, -2.0, 1.0])
+    for around, more in ((fun, 0.0), (lambda x: fun(x) + x**2, 2 * X)):
+        assert close(jvp(around, (x,), (t,))[1], (np.cos(X) + more) * [1.0, -2.0, 1.0])
+        assert close(jacobian(around, mode="forward", chunk_size=1)(x), np.diag(np.cos(X) + more))
+
+
+def test_eigenvalues_have_a_hessian_in_forward_mode():
+    assert np.allclose(jacobian(grad(squared), mode="forward")(X), 2 * np.eye(3))
+
+
+# Those of which nothing can be followed: they detach the cotangent, or leave the framework.
+LEAVE = {
+    "detached": (torch.tensor, lambda x: Sine.apply(x, lambda slope, g: slope * g.detach())),
+    "without-gradients": (torch.tensor, lambda x: Sine.apply(x, torch.no_grad()(lambda slope, g: slope * g))),
+    "numpy": (torch.tensor, lambda x: Sine.apply(x, lambda slope, g: torch.tensor(slope.numpy() * g.detach().numpy()))),
+    "jax": (jnp.array, jax_sine(lambda slope, g: slope * jax.lax.stop_gradient(g))),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the value of the differentiated function does not depend")
+@pytest.mark.parametrize(("make", "fun"), LEAVE.values(), ids=LEAVE)
+def test_a_backward_pass_that_cannot_be_followed_is_no_tangent_of_zero(make, fun):
+    x = make(X)
+    assert close(jacobian(fun, chunk_size=1)(x), np.diag(np.cos(X)))
+    for around in (fun, lambda x: fun(x) + x**2):
+        with pytest.raises(UndecidableError, match=r"cannot be transposed.*mode='reverse'.*custom_derivative"):
+            jvp(around, (x,), (make([1.0, -2.0, 1.0]),))
+
+
+@pytest.mark.parametrize("around", [jax.jit, jax.checkpoint, lambda f: lambda x: jax.lax.map(f, x[None])[0], jax.vmap])
+def test_a_linear_backward_pass_of_jax_is_pushed_where_no_values_are_known(around):
+    fun = jax_sine(lambda slope, g: slope * g)
+    tangent = lambda x: jvp(fun, (x,), (jnp.ones_like(x),))[1]
+    assert close(around(tangent)(jnp.array(X)), np.cos(X))
+    assert close(jax.grad(lambda x: around(tangent)(x).sum())(jnp.array(X)), -np.sin(X))
+    with pytest.raises(UndecidableError, match="under a compiler or vmap"):
+        around(lambda x: jvp(ASK["jax-cond"][1], (x,), (jnp.ones_like(x),))[1])(jnp.array(X))
+
+
+@on_every_backend
+def test_a_tangent_lies_in_memory_of_its_own(ad):
+    x, t = ad.make([1.0, 2.0]), ad.make([3.0, 4.0])
+    for fun in (lambda x: x, lambda x: {"x": x, "again": x}):
+        moved = jvp(fun, (x,), (t,))[1]
+        parts = list(moved.values()) if isinstance(moved, dict) else [moved]
+        assert not any(np.shares_memory(ad.numpy(part), ad.numpy(t)) for part in parts if ad is not JAX)
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit])
+def test_empty_arrays_in_chunks(mode, around):
+    def fun(x):
+        return {"x": x, "none": x[:0]}, x[:0]
+
+    whole, aux = around(jacobian(fun, has_aux=True, mode=mode, chunk_size=2))(jnp.arange(3.0))
+    assert close(whole["x"], np.eye(3))
+    assert whole["none"].shape == (0, 3)
+    assert aux.shape == (0,)
+    assert around(jacobian(lambda x: 2.0 * x, mode=mode, chunk_size=2))(jnp.ones(0)).shape == (0, 0)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2])
+def test_chunks_in_eager_code_run_it_eagerly(chunk_size):
+    branching = lambda x: x * 2.0 if x[0] > 0.0 else x
+    assert close(jacobian(branching, mode="forward", chunk_size=1)(jnp.ones(3)), 2.0 * np.eye(3))
+    host = adprotocol.custom_derivative(adprotocol.host_function(np.sin))
+    host.defjvp(adprotocol.host_function(lambda tangents, _, x: np.cos(x) * tangents[0]))
+    assert close(jacobian(host, mode="forward", chunk_size=chunk_size)(jnp.array(X)), np.diag(np.cos(X)))
