@@ -31,7 +31,7 @@ def _main(argv: list[str] | None) -> int:
         description="List the plugins of adprotocol, check them, run the conformance suite, or see a demonstration.",
     )
     parser.add_argument("--version", action="version", version=f"adprotocol {adprotocol.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     info_parser = commands.add_parser("info", help="list the plugins and their state")
     info_parser.add_argument("--json", action="store_true", help="write JSON, for programs")
     info_parser.add_argument(
@@ -49,7 +49,11 @@ def _main(argv: list[str] | None) -> int:
     if arguments.command == "conformance":
         return int(import_module("adprotocol.conformance._command").main(rest))
     if rest:
-        parser.error(f"{arguments.command} does not take {' '.join(rest)}; see adprotocol {arguments.command} --help")
+        program = " ".join(filter(None, ["adprotocol", arguments.command]))
+        parser.error(f"{program} does not take {' '.join(rest)}; see {program} --help")
+    if arguments.command is None:
+        parser.print_help()
+        return 0
     if arguments.command == "demo":
         # The matrices are small: a second thread gains nothing, and on a busy machine the two wait for each other fifty
         # times as long as the work takes. NumPy and PyTorch read it at import.

@@ -113,9 +113,10 @@ def _remedy(entry: Entry, plugin: Plugin) -> str:
     if isinstance(plugin.error, OldReleaseError):
         return plugin.error.remedy
     if isinstance(plugin.error, ModuleNotFoundError) and plugin.error.name:
+        # No command that installs it: anyone may own a distribution of that name.
         return (
-            f"{PIP} install {plugin.error.name.partition('.')[0]}, or, if that is a part of {entry.distribution}, "
-            "reinstall the latter; in a plugin of your own, check the spelling of the import"
+            f"plugin {entry.name} imports {plugin.error.name}, which is missing: reinstall {entry.distribution} from "
+            "where you got it, or tell its authors; in a plugin of your own, ship or declare that module"
         )
     if isinstance(plugin.error, ImportError):
         return f"{upgrade} {entry.framework}: the plugin imports what the installed version does not have"

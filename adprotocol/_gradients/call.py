@@ -22,10 +22,10 @@ from adprotocol._dispatch.binding import ARRAY, CONSTANT, OPAQUE
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients import framework
 from adprotocol._gradients.structure import Structure
-from adprotocol._gradients.where import select, select_once
+from adprotocol._gradients.where import incapable, select, select_once
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, NothingTrainableError
-from adprotocol.messages import kind_of, shown
+from adprotocol.messages import kind_of, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -224,11 +224,17 @@ def _nothing_trainable(structure: Structure, name: int | str, where: Any) -> Not
             "its class is no structure, so that numbers and NumPy arrays in it are constants; make it a dataclass, or "
             "register it with optree or with the framework's own tree library"
         )
-    else:
+    elif False in structure.flags():
         why = (
-            "by default floating-point arrays and Python floats do, unless flags of parameters such as requires_grad, "
-            "labels or the classes say otherwise; turn flags on, or select some leaves with where="
+            "what could take one is left out by flags of parameters such as requires_grad, or by its class; turn the "
+            "flags on, or select some leaves with where="
         )
+    else:
+        pairs = zip(structure.paths, structure.leaves, strict=True)
+        leaves = [pair for pair in pairs if pair[1] is not None] or [("", structure.argument)]
+        # An array or a number, if there is one, says the most.
+        path, leaf = min(leaves, key=lambda pair: (not hasattr(pair[1], "dtype"), not isinstance(pair[1], int)))
+        why = "{} is {}; {}".format(quoted(path), *incapable(leaf))
     return NothingTrainableError(
         f"argument {name}, {kind_of(structure.argument)}, has no leaf that takes a gradient: {why}"
     )

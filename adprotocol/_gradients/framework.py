@@ -69,7 +69,7 @@ def default() -> str:
     for plugin in registry.REGISTRY.known().values():
         if plugin.differentiates_numpy:
             try:
-                named(plugin.name)
+                named(plugin.name, plugin.name)
                 ready.append(plugin)
             except BackendError as error:
                 reasons.append(error)
@@ -86,13 +86,14 @@ def default() -> str:
     return name
 
 
-def named(name: Any) -> str:
-    """Return the name of an active plugin, importing its framework if necessary."""
+def named(name: Any, asked: str = "") -> str:
+    """Return the name of an active plugin, importing its framework if necessary; errors say how it was `asked` for."""
+    asked = asked or f"backend={name!r:.60}"
     known = registry.REGISTRY.known()
     plugin = known.get(name) if isinstance(name, str) else None
     if plugin is None:
         msg = (
-            f"backend={name!r:.60} names no plugin; known plugins: {', '.join(map(repr, known)) or 'none'} (nearest: "
+            f"{asked} names no plugin; known plugins: {', '.join(map(repr, known)) or 'none'} (nearest: "
             f"{nearest(str(name), known)}). Correct the name, or install the distribution that has this plugin"
         )
         raise BackendError(msg)
@@ -103,11 +104,11 @@ def named(name: Any) -> str:
             importlib.import_module(plugin.framework)
         except ImportError as error:
             remedy = f"python -m pip install '{plugin.installation}'"
-            msg = f"backend={name!r} cannot be imported ({error}); install it: {remedy}"
+            msg = f"{asked} cannot be imported ({error}); install it: {remedy}"
             raise BackendError(msg) from error
         registry.load_plugins()
     if plugin.state != registry.ACTIVE:
         reason = plugin.reason or f"remove it from {registry.BLOCK_VARIABLE}"
-        msg = f"the plugin for backend={name!r} is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"
+        msg = f"the plugin for {asked} is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"
         raise BackendError(msg)
     return plugin.name

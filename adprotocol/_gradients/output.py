@@ -162,9 +162,10 @@ def check_scalar(value: Any, raw: Any) -> None:
         return
     shape, dtype = shape_of(raw), getattr(raw, "dtype", None)
     if shape is None or dtype is None:
+        given = f"{shown(raw)}, {kind_of(raw)}" if isinstance(raw, (int, str, type(None))) else kind_of(raw)
         msg = (
-            f"the differentiated function returned {shown(raw)}, {kind_of(raw)}; it must return a real floating-point "
-            "scalar of shape (), or with has_aux=True a pair of such a scalar and anything else"
+            f"the differentiated function returned {given}; it must return a real floating-point scalar of shape (), "
+            "or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)
     is_scalar, kind = tuple(shape) == (), kind_of_dtype(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from adprotocol._dispatch.dtype import is_inexact, kind_of_dtype
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import is_container, tree_flatten
 from adprotocol._trees.treespec import LEAF, count_leaves, difference, text, treespecs_equal
@@ -82,6 +83,8 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...], *, stri
                 "must match the whole path of a leaf, and * matches dots too ('layers.*' selects every leaf below "
                 "layers)"
             )
+            if any(name.startswith(f"{pattern}.") for name in every):
+                msg += f". Here write {pattern + '.*'!r}"
             if pattern in every:
                 escaped = pattern.replace("[", "[[]")
                 msg += f". A bracket begins a set of characters; for that path write {escaped!r}"
@@ -119,7 +122,8 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
         try:
             answer = predicate(name, leaf)
         except TypeError as error:
-            error.add_note("A where predicate is called with (path, leaf): write lambda path, leaf: ...")
+            hint = _by_name(structure, predicate)
+            error.add_note(f"A where predicate is called with (path, leaf): write lambda path, leaf: ...{hint[1:]}")
             raise
         if not _is_bool(answer):
             msg = (
@@ -148,7 +152,22 @@ def _by_mask(structure: Structure, mask: Any) -> list[bool]:
     flags, treespec = tree_flatten(mask)
     if treespecs_equal(treespec, structure.shown) and all(flag is True or flag is False for flag in flags):
         return flags  # the common case, without a visit of each subtree
-    return _spread(treespec, flags, structure.shown, iter(structure.leaves), "")
+    try:
+        return _spread(treespec, flags, structure.shown, iter(structure.leaves), "")
+    except SelectionError as error:
+        msg = f"{error}{_by_name(structure, mask)}"
+        raise SelectionError(msg) from None
+
+
+def _by_name(structure: Structure, where: Any) -> str:
+    """Say how to write as paths what was given in place of a mask: some leaves, or True at some names."""
+    given = type(structure)(list(where) if hasattr(where, "__next__") else where)
+    own = {id(leaf): path for path, leaf in zip(structure.paths, structure.leaves, strict=True)}
+    names = [own[id(leaf)] for leaf in given.leaves if id(leaf) in own and hasattr(leaf, "dtype")]
+    for path in [path for path, flag in zip(given.paths, given.leaves, strict=True) if flag is True]:
+        below = any(name.startswith(f"{path}.") for name in structure.paths)
+        names += [path] * (path in structure.paths) + [f"{path}.*"] * below
+    return f". To select these by name write where={names}" if names else ""
 
 
 def _spread(upper: Treespec, flags: list[Any], treespec: Treespec, leaves: Iterator[Any], path: str) -> list[bool]:
@@ -209,15 +228,23 @@ def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
     capable = structure.capable(mask)
     for i, (wanted, able) in enumerate(zip(mask, capable, strict=True)):
         if wanted and able is None and structure.leaves[i] is not None:
-            raise _incapable(structure.paths[i], structure.leaves[i])
+            given, remedy = incapable(structure.leaves[i])
+            msg = (
+                f"where selects {quoted(structure.paths[i])}, which is {given} and cannot take a gradient; {remedy}, "
+                "or leave it out of the selection (a predicate can look at the leaf: lambda path, leaf: ...)"
+            )
+            raise SelectionError(msg)
     return [wanted and able is not None for wanted, able in zip(mask, capable, strict=True)]
 
 
-def _incapable(name: str, leaf: Any) -> SelectionError:
-    given = f"{kind_of(leaf)} ({shown(leaf, 40)})"
-    if hasattr(leaf, "dtype"):
-        given = f"{kind_of(leaf)} of dtype {leaf.dtype}"
-    return SelectionError(
-        f"where selects {quoted(name)}, which is {given} and cannot take a gradient, as labels, buffers and integers "
-        "never do; leave it out of the selection (a predicate can look at the leaf: lambda path, leaf: ...)"
-    )
+def incapable(leaf: Any) -> tuple[str, str]:
+    """Say what a leaf is that cannot take a gradient, and how it would."""
+    dtype = getattr(leaf, "dtype", None)
+    given = f"{kind_of(leaf)} ({shown(leaf, 40)})" if dtype is None else f"{kind_of(leaf)} of dtype {dtype}"
+    if isinstance(leaf, NonDifferentiable):
+        return given, "give its value without the label"
+    if isinstance(leaf, int) or kind_of_dtype(dtype) in ("int", "bool"):
+        return given, "convert it to floating point"
+    if dtype is not None and is_inexact(dtype):
+        return given, "make it a parameter, which a buffer is not"
+    return given, "give a floating-point array or number in its place"

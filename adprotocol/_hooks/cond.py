@@ -65,6 +65,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     try:
         return binding.cond(pred, true_fun, false_fun, operands)
     except BaseException as error:
+        if not operands and isinstance(error, TypeError) and "missing" in str(error):
+            error.add_note("cond was given no operands for its branches: write cond(pred, true_fun, false_fun, x)")
         leave_out(error)
         raise
 
@@ -77,9 +79,11 @@ if branch_check.is_on():
 def branch_error(call: str, true_fun: Any, false_fun: Any) -> BranchError:
     """Return the error for branches of which one cannot be called."""
     name, fun = ("false_fun", false_fun) if callable(true_fun) else ("true_fun", true_fun)
+    remedy = "wrap a value as `lambda *_: value`"
+    if call == "where":
+        remedy = "to choose between arrays write `where(mask, lambda a, b: a, lambda a, b: b, a, b)`"
     return BranchError(
-        f"{call} was given {kind_of(fun)} as {name}; both branches must be functions of the operands: "
-        "wrap a value as `lambda: value`"
+        f"{call} was given {kind_of(fun)} as {name}; both branches must be functions of the operands: {remedy}"
     )
 
 

@@ -62,6 +62,7 @@ def _main(argv: list[str]) -> int:
             return _list(arguments, backend)
         if not backend:
             parser.error(f"name one backend ({', '.join(backends.names())}), or a harness with --harness MODULE:CLASS")
+        _check_selection(arguments, backend)
         if "html" in files:
             page.need_jinja2()
         with contextlib.ExitStack() as stack:
@@ -110,18 +111,35 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(arguments: argparse.Namespace, backend: str) -> int:
     """List the cases of a backend, or without one every scenario."""
-    cases = list(map(Case, all_scenarios().values()))
-    if backend:
-        from adprotocol.conformance._run.run import Run  # noqa: PLC0415  (a list of every scenario does without NumPy)
-
-        cases = Run(backends.backend_of(backend, arguments.device)).cases
-    chosen = select(cases, arguments.keywords, arguments.level)
-    for case in chosen:
+    for case in (chosen := _selected(arguments, backend)):
         scenario = case.scenario
         needs = f" [{', '.join(scenario.needs)}]" if scenario.needs else ""
         sys.stdout.write(f"{scenario.level:<6} {scenario.rule:<3} {case.id}  {scenario.summary}{needs}\n")
     sys.stdout.write(f"{len(chosen)} scenarios\n")
     return 0
+
+
+def _selected(arguments: argparse.Namespace, backend: str = "") -> list[Case]:
+    """Return the cases of a backend, or without one the scenarios, that are asked for."""
+    cases = list(map(Case, all_scenarios().values()))
+    if backend:
+        from adprotocol.conformance._run.run import Run  # noqa: PLC0415  (a list of every scenario does without NumPy)
+
+        cases = Run(backends.backend_of(backend, arguments.device)).cases
+    return select(cases, arguments.keywords, arguments.level)
+
+
+def _check_selection(arguments: argparse.Namespace, backend: str) -> None:
+    """Refuse a backend that does not exist, and a selection of nothing, before a worker starts."""
+    if ":" not in backend:
+        backends.refuse_unknown(backend)
+    with contextlib.suppress(UsageError):
+        if _selected(arguments):
+            return
+    # A word may be of a variant, which only the harness knows.
+    if not _selected(arguments, backend):
+        words_given = "".join(f" -k {word!r}" for word in arguments.keywords)
+        raise UsageError(f"nothing is selected by{words_given} --level {arguments.level}; --list shows what there is")
 
 
 def _report(arguments: argparse.Namespace, backend: str, writers: dict[str, TextIO]) -> int:
@@ -149,9 +167,6 @@ def _report(arguments: argparse.Namespace, backend: str, writers: dict[str, Text
         backend, interrupted=interrupted, seconds=seconds, level=arguments.level, keywords=tuple(arguments.keywords)
     )
     report = report if earlier is None else result.compared(report, earlier)
-    if not report.results and not report.problems:
-        words_given = "".join(f" -k {word!r}" for word in arguments.keywords)
-        raise UsageError(f"nothing is selected by{words_given} --level {arguments.level}; --list shows what there is")
     shown = "\n".join(written.summary(report, verbose=arguments.verbose))
     stream.write(words.encodable(stream, f"{shown}\n"))
     for name, writer in writers.items():

@@ -7,6 +7,7 @@ reports as silently wrong. Any other exception is a failure with an error.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 import adprotocol
@@ -24,7 +25,18 @@ if TYPE_CHECKING:
 
 
 class WrongAnswer(AssertionError):  # noqa: N818  (it reports an answer, not an error)
-    """A value, gradient, structure or answer differs from the closed form, and there was no error."""
+    """A value, gradient, structure or answer differs from the closed form, and there was no error.
+
+    `said` is the answer of `within_gradient` by which the value differs, if it shows one.
+    """
+
+    said: bool | None = None
+
+
+# The wrong answer by the factor that it puts on a result: scenarios multiply by 3 or 5, 7 or 11, 13 or 17, so that no
+# other mistake looks alike.
+_POWERS = [*itertools.product(range(3), repeat=3)][1:]
+_SAID = {((5 / 3) ** i * (11 / 7) ** j * (17 / 13) ** k) ** e: e < 0 for i, j, k in _POWERS for e in (1, -1)}
 
 
 class NoError(AssertionError):
@@ -93,20 +105,16 @@ class Checked:
             answer = bool(self.numpy(adprotocol.cond(answer, lambda: 1.0, lambda: 0.0)))
         self.check(not answer, f"the answer is True for {what}, which nobody differentiates")
 
-    def probe(self, x: Any) -> Any:
-        """Return 3 x where `x` is differentiated, 5 x where it is not."""
-        return self.probe_by(x, x)
+    def probe(self, x: Any, *values: Any) -> Any:
+        """Return 3 x where a derivative goes through one of `values`, by default x; 5 x where it goes through none."""
+        return self.scale(x, 3.0, 5.0, *values)
 
-    def probe_by(self, x: Any, *values: Any) -> Any:
-        """Return 3 x where a derivative goes through one of `values`, 5 x where it goes through none."""
-        return adprotocol.cond(self.query(*values), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
-
-    def scale(self, x: Any, inside: float, outside: float) -> Any:
-        """Return `inside` times x where `x` is differentiated, else `outside` times x.
+    def scale(self, x: Any, inside: float, outside: float, *values: Any) -> Any:
+        """Return `inside` times x where a derivative goes through one of `values` (by default x), else `outside` times.
 
         Layers that are multiplied need different factors: 3 x * 5 y equals 5 x * 3 y.
         """
-        return adprotocol.cond(self.query(x), lambda x: inside * x, lambda x: outside * x, x)
+        return adprotocol.cond(self.query(*(values or (x,))), lambda x: inside * x, lambda x: outside * x, x)
 
     def digit(self, *values: Any) -> Any:
         """Return 1 where a derivative goes through one of `values`, 0 where it goes through none."""
@@ -199,7 +207,10 @@ class Checked:
         tolerance = self.harness.tolerance
         if not np.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=False):
             msg = f"{what} is {_shown(found)}; {_shown(expected)} was expected"
-            raise self.wrong(msg)
+            error: Any = self.wrong(msg)
+            shown = [said for by, said in _SAID.items() if np.allclose(found, by * expected, rtol=tolerance, atol=0.0)]
+            error.said = shown[0] if shown else None
+            raise error
 
     def assert_gradients(self, got: Mapping[str, Any], want: Mapping[str, Any], what: str = "the gradient") -> None:
         """Compare the gradients of a dict; None stands for what takes no gradient."""

@@ -82,7 +82,7 @@ FAULTS = {
     "missing dependency": (
         "import nowhere_to_be_found\n" + textwrap.dedent(PLUGIN),
         "ModuleNotFoundError: No module named 'nowhere_to_be_found'",
-        "pip install nowhere_to_be_found",
+        "plugin fakefw imports nowhere_to_be_found, which is missing: reinstall fake from where you got it",
     ),
     "missing hook": (PLUGIN.replace("@hookimpl\n    def cond", "def branch"), "lacks the required hook(s) cond", MEND),
     "raises when asked": (
@@ -241,6 +241,7 @@ def test_a_faulty_plugin_is_shown_with_reason_and_remedy(site, fault):
     assert len(problems) == 1
     assert reason in problems[0]
     assert remedy in remedies[0]
+    assert "install nowhere" not in remedies[0]
 
 
 def test_a_framework_whose_import_fails(site):
@@ -389,6 +390,10 @@ def test_a_gradient_of_numbers_says_which_release_is_refused(site):
     done = site.python("-c", "import adprotocol; adprotocol.grad(lambda x: x * x)(2.0)", block=BUNDLED)
     assert "BackendError: the arguments hold only NumPy arrays and Python numbers" in done.stderr
     assert "fakefw 4.2 is older than 5, the oldest that its plugin works with" in done.stderr.splitlines()[-1]
+    assert "backend='" not in done.stderr  # nobody named one
+    site.module("fakefw", "raise ImportError('no such library')")
+    done = site.python("-c", "import adprotocol; adprotocol.grad(lambda x: x * x)(2.0)", block=BUNDLED)
+    assert " fakefw cannot be imported (no such library); install it" in done.stderr
 
 
 def test_pluggy_that_cannot_be_imported(site):
@@ -430,7 +435,16 @@ def test_doctor_finds_the_bundled_plugins_well(site):
     assert "PROBLEM" not in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["heal"], ["info", "--yaml"], ["doctor", "jax"], ["demo", "--points"]])
+def test_without_a_command_the_help_is_shown(capsys):
+    assert main([]) == 0
+    written = capsys.readouterr()
+    assert "check the installation; show each problem with its remedy" in written.out
+    assert not written.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--verbose"], ["heal"], ["info", "--yaml"], ["doctor", "jax"], ["demo", "--points"]]
+)
 def test_wrong_usage(capsys, arguments):
     with pytest.raises(SystemExit) as raised:
         main(arguments)

@@ -1,6 +1,7 @@
 """The command: its usage, its exit status and where its reports go."""
 
 import json
+from unittest import mock
 
 import pytest
 
@@ -47,6 +48,20 @@ def refused(capsys, *arguments):
 )
 def test_wrong_usage_says_what_is_wrong(capsys, arguments, words):
     assert words in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("nowhere",), ("autograd", "-k", "wihtin"), ("autograd", "-k", "within_gradient/explain", "--level", "MUST")],
+)
+def test_a_mistyped_name_is_refused_before_a_worker_starts(capsys, monkeypatch, arguments):
+    monkeypatch.setattr(pytest, "main", None)
+    refused(capsys, *arguments)
+
+
+def test_a_word_of_a_variant_selects(monkeypatch):
+    monkeypatch.setattr(pytest, "main", mock.Mock(side_effect=KeyboardInterrupt))
+    assert run("autograd", "-k", "within_gradient/grad@*") == 130
 
 
 @pytest.mark.parametrize("option", ["--json", "--html", "--markdown", "--badge"])

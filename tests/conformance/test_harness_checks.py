@@ -128,8 +128,8 @@ WRONG = {
         "which children of node([x, 2]) are x, result 0, is False",
     ),
     "threads number": ({"threads": lambda self: 2}, "threads", "the type of threads() is 'int'; 'bool' was expected"),
-    "devices text": ({"devices": lambda self: "cpu"}, "devices", "whether devices() returns names"),
-    "devices none": ({"devices": lambda self: ()}, "devices", "whether devices() returns names"),
+    "devices text": ({"devices": lambda self: "cpu"}, "devices", "whether devices() names some"),
+    "devices none": ({"devices": lambda self: ()}, "devices", "whether devices() names some"),
 }
 
 

@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
+import toyad
+import toyad_adprotocol
 from small import Autograd, ToyHarness, made, ran, scenarios, toy
 
 import adprotocol
@@ -51,10 +53,10 @@ def one(harness, function, **options):
     ("function", "outcome", "cause", "message"),
     [
         (passes, PASS, "", ""),
-        (answers_wrongly, WRONG, PLUGIN, "the result is 1.; 2. was expected"),
+        (answers_wrongly, WRONG, PLUGIN, "cond: the result is 1.; 2. was expected"),
         (refuses, FAIL, PLUGIN, "ValueError: refused"),
         (exits, FAIL, PLUGIN, "SystemExit: 3"),
-        (misses_an_error, FAIL, PLUGIN, "no error; a ZeroDivisionError was expected"),
+        (misses_an_error, FAIL, PLUGIN, "cond: no error; a ZeroDivisionError was expected"),
         (applies_not, NOT_APPLICABLE, "", "it has no moon"),
         (gets_no_array, FAIL, HARNESS, "HarnessFault: to_numpy of the harness returned"),
     ],
@@ -288,3 +290,17 @@ def test_a_wrong_selection_is_refused(options, words):
 def test_harness_of_a_name_is_its_harness():
     assert harness_of("numpy").name == "numpy"
     assert adprotocol.within_gradient(harness_of("numpy").array(1.0)) is False
+
+
+def test_a_wrong_result_says_which_answer_is_wrong_and_under_what():
+    nestings = ("vmap", "jit-of-grad", "grad-of-vmap-of-jit")
+    with toy(within_gradient=lambda value: isinstance(value, toyad.Batched)):
+        found = run(ToyHarness, keywords=[f"within_gradient/{name}" for name in nestings]).results
+    messages = {result.id.partition("/")[2]: result.message for result in found}
+    assert messages["vmap"].startswith("within_gradient said True under vmap: the result is ")
+    assert messages["jit-of-grad"].startswith(
+        "within_gradient said False under jit of grad: the result is 93.75; 56.25 "
+    )
+    with toy(cond=lambda pred, t, f, operands: toyad_adprotocol.cond(pred, f, t, operands)):
+        (result,) = run(ToyHarness, keywords=["cond/gra[d]"]).results
+    assert result.message.startswith("cond under grad: the value that comes with the gradient is ")

@@ -270,9 +270,9 @@ INCAPABLE = {
     "integers of NumPy": (np.ones(2, int), "dtype int64"),
     "objects of NumPy": (np.array([1.0, None], dtype=object), "dtype object"),
     "integers of JAX": (jnp.ones(2, int), "dtype int32"),
-    "key": (jax.random.key(0), "dtype key"),
+    "key": (jax.random.key(0), "dtype key.*; give a floating-point array"),
     "integers of PyTorch": (torch.ones(2, dtype=torch.int64), r"dtype torch\.int64"),
-    "buffer": (nn.Buffer(torch.ones(1)), "as labels, buffers and integers never do"),
+    "buffer": (nn.Buffer(torch.ones(1)), "make it a parameter, which a buffer is not"),
     "label": (NonDifferentiable(1.0), r"a NonDifferentiable \(?"),
     "label of a tensor": (NonDifferentiable(torch.ones(1)), "a NonDifferentiable of dtype"),
 }

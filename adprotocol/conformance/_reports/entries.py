@@ -26,6 +26,7 @@ MEANINGS: Mapping[str, str] = {
 BAD = (WRONG, CRASHED, FAIL)
 
 # What differs between messages of one cause: the nesting that is refused, addresses, and numbers.
+_UNDER = re.compile(r"^([^:]*?) under [^:]*(?=: )")
 _VARYING = re.compile(r"(?<=\brefuses )[^:]*(?=: )|\b(0x[0-9a-fA-F]+|\d[\d.]*(e[+-]?\d+)?)")
 
 
@@ -41,9 +42,10 @@ def entries(report: Report, outcome: str) -> list[list[Result]]:
 def _cause(result: Result) -> Hashable:
     if result.outcome == EXPECTED:
         return result.divergence
+    message = _UNDER.sub(r"\1", line(result.message))
     if result.outcome == WRONG:  # another number is another answer
-        return result.hook, result.message
-    return result.bad, result.cause, _VARYING.sub("#", line(result.message))
+        return result.hook, message
+    return result.bad, result.cause, _VARYING.sub("#", message)
 
 
 def cells(report: Report) -> dict[tuple[str, str], list[Result]]:

@@ -210,12 +210,16 @@ def expression_of(name: str, device: str | None) -> str:
     return f"harness_of({name!r})" if device is None else f"harness_of({name!r}, {device!r})"
 
 
+def refuse_unknown(name: str) -> None:
+    """Raise `UsageError` for the name of no backend."""
+    if name not in names():
+        raise UsageError(f"no backend {name!r}; there are {', '.join(names())}. Correct it, or install its plugin")
+
+
 def _activated(name: str) -> Plugin:
     """Return the plugin of that name, with its framework imported."""
-    plugin = registry.REGISTRY.known().get(name)
-    if plugin is None:
-        there = ", ".join(names())
-        raise UsageError(f"no backend {name!r}; there are {there}. Install its plugin, or correct the name")
+    refuse_unknown(name)
+    plugin = registry.REGISTRY.known()[name]
     if plugin.state in registry.WAITING:
         with _broken(f"backend {name!r}: importing {plugin.framework} raises"):
             importlib.import_module(plugin.framework)

@@ -145,10 +145,7 @@ PROBES: dict[str, dict[str, tuple[Callable[[Any, Any], Any], Any]]] = {
     "grad": {
         "grad of x * x * y at 3, 2": (lambda h, x: h.grad(lambda x, y: x * x * y)(x, h.array(2.0)), 12.0),
         "grad of v[0] * v[1] at [3, 4]": (lambda h, _: h.grad(lambda v: v[0] * v[1])(h.array([3.0, 4.0])), [4.0, 3.0]),
-        "the gradient in x of y * y, which does not use x": (
-            lambda h, x: h.grad(lambda x, y: y * y)(x, h.array(2.0)),  # noqa: ARG005
-            0.0,
-        ),
+        "the gradient in x of y * y": (lambda h, x: h.grad(lambda x, y: y * y)(x, h.array(2.0)), 0.0),  # noqa: ARG005
     },
     "value_and_grad": {
         "value_and_grad of x * x * y at 3, 2": (
@@ -181,12 +178,7 @@ PROBES: dict[str, dict[str, tuple[Callable[[Any, Any], Any], Any]]] = {
         "a function with a rule of its own": (lambda h, x: h.custom_rule(lambda x: x * x, lambda _: 7.0)(x), 9.0),
         "its gradient": (lambda h, x: h.grad(h.custom_rule(lambda x: x * x, lambda _: 7.0))(x), 7.0),
     },
-    "counter": {
-        "counter: its identity at 3, the gradient of identity(x) * x, and whether that was counted": (
-            _counter,
-            (3.0, 6.0, True),
-        ),
-    },
+    "counter": {"identity(3), the gradient of identity(x) * x, whether that was counted": (_counter, (3.0, 6.0, True))},
     "stop_gradient": {
         "stop_gradient of 3": (lambda h, x: h.stop_gradient(x), 3.0),
         "the gradient of stop_gradient(x) * x at 3": (lambda h, x: h.grad(lambda x: h.stop_gradient(x) * x)(x), 3.0),
@@ -200,28 +192,15 @@ PROBES: dict[str, dict[str, tuple[Callable[[Any, Any], Any], Any]]] = {
         ),
     },
     "dtypes": {
-        "whether to_numpy(array(3.0)) is of the first of dtypes()": (
-            lambda h, x: h.numpy(x).dtype.name == h.dtypes()[0],
-            True,
-        ),
+        "whether array() is of the first of dtypes()": (lambda h, x: h.numpy(x).dtype.name == h.dtypes()[0], True)
     },
     "devices": {
-        "whether devices() returns names": (
-            lambda h, _: not isinstance(h.devices(), str) and len(h.devices()) > 0,
-            True,
-        ),
+        "whether devices() names some": (lambda h, _: bool(h.devices()) and h.devices() != str(h.devices()), True)
     },
-    "cast": {
-        "whether cast to each dtype that dtypes() names has it, and a derivative of 1 there and back": (_cast, True)
-    },
+    "cast": {"whether cast to each of dtypes() has it, and a derivative of 1 there and back": (_cast, True)},
     "operations": {"the list of operations() whose result is neither real nor complex": (_operations, "")},
     "variable": {"2 * variable(3.0)": (lambda h, _: 2.0 * h.variable(3.0), 6.0)},
-    "backward": {
-        "backward of 2 v v at 3 with the cotangent 0.5: whether `grad` was None, `grad`, and it behind that of v v": (
-            _backward,
-            (True, 6.0, 12.0),
-        ),
-    },
+    "backward": {"2 v v at 3 by 0.5, then v v: whether grad was None, grad after each": (_backward, (True, 6.0, 12.0))},
     "parameter": {
         "whether parameter(2.0, trains=True) is a new parameter each time": (
             lambda h, _: h.parameter(2.0, trains=True) is not h.parameter(2.0, trains=True),
@@ -247,7 +226,7 @@ PROBES: dict[str, dict[str, tuple[Callable[[Any, Any], Any], Any]]] = {
     "threads": {"the type of threads()": (lambda h, _: type(h.threads()).__name__, "bool")},
     HIGHER_ORDER: {
         "grad of grad of x ** 3 at 3": (lambda h, x: h.grad(h.grad(lambda x: x * x * x))(x), 18.0),
-        "the gradient in x of that of x y y in y, at 3": (
+        "grad in x of that of x y y in y": (
             lambda h, x: h.grad(lambda x: h.grad(lambda y: x * y * y)(1.0 * x))(x),
             12.0,
         ),

@@ -261,6 +261,10 @@ class Run:
         if known is not None:
             due = " or ".join((known.outcome, *known.errors)[known.errors != () :])
             message += f" (the divergence {known.name!r} declares {due!r}, which this is not)"
+        if manner == WRONG:
+            said = f" said {error.said}" if isinstance(error, WrongAnswer) and error.said is not None else ""
+            under = case.scenario.transform and f" under {case.scenario.transform}"
+            message = f"{case.scenario.hook}{said}{under}: {message}"
         return {
             "outcome": results.WRONG if silent else results.FAIL,
             "cause": results.HARNESS if not silent and harness else results.PLUGIN,

@@ -261,7 +261,7 @@ def of_each_operation(h: Checked) -> None:
 
         def f(v: Any, operation: Any = operation) -> Any:
             c = adprotocol.non_differentiable(v)
-            return h.probe_by(v, adprotocol.non_differentiable(operation(v)), operation(c))[0]
+            return h.probe(v, adprotocol.non_differentiable(operation(v)), operation(c))[0]
 
         h.assert_equal(h.grad(f)(v), [5.0, 0.0], f"{name}: the gradient")
 

@@ -41,7 +41,7 @@ def asking_runs_no_derivative(h: Checked) -> None:
 
         def f(x: Any) -> Any:
             y = identity(x)
-            return h.probe_by(x, y) if ask else 3.0 * x
+            return h.probe(x, y) if ask else 3.0 * x
 
         h.assert_equal(h.grad(f)(h.array(2.0)), 3.0, "the gradient")
         return int(count())
@@ -245,7 +245,7 @@ def containers(h: Checked, transforms: str) -> None:
     for name, make in _CONTAINERS.items():
 
         def f(x: Any, make: Any = make) -> Any:
-            return h.probe_by(x, make(x)) + 10.0 * h.probe_by(x, make(c))
+            return h.probe(x, make(x)) + 10.0 * h.probe(x, make(c))
 
         h.assert_equal(h.nest(transforms, f)(h.array(2.0)), want, f"with {name}")
 
@@ -268,7 +268,7 @@ def plain_containers(h: Checked) -> None:
     with h.raises(errors.TreeError):
         adprotocol.within_gradient(endless)
     for name, make in _CONTAINERS.items():
-        h.assert_equal(h.probe_by(c, make(c)), 20.0, f"with {name} of a plain array")
+        h.assert_equal(h.probe(c, make(c)), 20.0, f"with {name} of a plain array")
 
 
 @scenario(
@@ -284,7 +284,7 @@ def registered_node(h: Checked) -> None:
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
-        return h.probe_by(x, h.node([c, x])) + 10.0 * h.probe_by(x, [h.node([c, 2])])
+        return h.probe(x, h.node([c, x])) + 10.0 * h.probe(x, [h.node([c, 2])])
 
     h.assert_value_and_grad(f, [h.array(2.0)], 106.0, 53.0)
 
@@ -298,7 +298,7 @@ def several_values(h: Checked) -> None:
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
-        return h.probe_by(x, x, c) + 10.0 * h.probe_by(x, c, 1, None, x) + 100.0 * h.probe_by(x, c, c, "text")
+        return h.probe(x, x, c) + 10.0 * h.probe(x, c, 1, None, x) + 100.0 * h.probe(x, c, c, "text")
 
     h.assert_value_and_grad(f, [h.array(2.0)], 1066.0, 533.0)
 
@@ -313,9 +313,7 @@ def labelled_leaf(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         label = adprotocol.NonDifferentiable(x)
-        return (
-            h.probe_by(x, label) + 10.0 * h.probe_by(x, {"a": [label]}) + 100.0 * h.probe_by(x, {"a": [label], "b": x})
-        )
+        return h.probe(x, label) + 10.0 * h.probe(x, {"a": [label]}) + 100.0 * h.probe(x, {"a": [label], "b": x})
 
     h.assert_value_and_grad(f, [h.array(2.0)], 710.0, 355.0)
 
@@ -362,7 +360,7 @@ def object_array(h: Checked) -> None:
         return made
 
     def f(x: Any) -> Any:
-        return h.probe_by(x, holding(x)) + 10.0 * h.probe_by(x, holding(c))
+        return h.probe(x, holding(x)) + 10.0 * h.probe(x, holding(c))
 
     h.assert_value_and_grad(f, [h.array(2.0)], 106.0, 53.0)
 

@@ -167,7 +167,7 @@ def many_threads(h: Checked) -> None:
 
     def ask(x: Any) -> Any:
         barrier.wait()
-        return h.probe_by(x, box(x))
+        return h.probe(x, box(x))
 
     def work(i: int) -> Any:
         x = h.array(2.0)
@@ -230,7 +230,7 @@ def thread_in_context(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         context = contextvars.copy_context()
-        (plain,) = in_threads(h, lambda: context.run(lambda: h.probe_by(1.0, c)))
+        (plain,) = in_threads(h, lambda: context.run(lambda: h.probe(1.0, c)))
         return h.scale(x, 7.0, 11.0) * plain
 
     h.assert_value_and_grad(f, [h.array(2.0)], 70.0, 35.0)

@@ -318,8 +318,8 @@ def integers_and_comparisons(h: Checked, transforms: str) -> None:
     n, flag = h.array(3), h.array(True)
 
     def f(x: Any) -> Any:
-        integers = h.probe_by(x, n, {"flag": flag}) + 10.0 * h.probe_by(x, n * 2)
-        return h.probe_by(x, x > 1.0) * 100.0 + integers + 1000.0 * h.probe_by(x, n, flag, x)
+        integers = h.probe(x, n, {"flag": flag}) + 10.0 * h.probe(x, n * 2)
+        return h.probe(x, x > 1.0) * 100.0 + integers + 1000.0 * h.probe(x, n, flag, x)
 
     h.assert_equal(
         h.nest(transforms, f)(h.array(2.0)), nesting.expected(transforms, lambda x: [3555 * x, 3555.0])(2.0)[0]
