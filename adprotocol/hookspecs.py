@@ -237,8 +237,9 @@ def array_functions() -> Any:
     ``reshape(array, shape)`` and ``basis(array, count, start)``: `count` arrays of the shape and dtype of `array`,
     along a new leading axis, of which number ``start + i`` has 1 at element ``i`` and 0 elsewhere, and the others
     have 0 alone (`start` may be negative).
-    For `adprotocol.vjp`, `adprotocol.jvp` and derivative rules it has ``as_like(value, like)``, which returns a number,
-    an array of NumPy or one of the framework as an array of the dtype and device of `like`, and zeros like it for None.
+    For cotangents, tangents and derivative rules it has ``as_like(value, like)``, which returns a number, an array of
+    NumPy or one of the framework as an array of the dtype and device of `like`, and zeros like it for None. Without it
+    the hooks `vjp` and `jvp` get cotangents and tangents as callers give them, Python numbers for shape ``()`` too.
     """
 
 

@@ -74,8 +74,9 @@ def not_trainable(value: Any) -> None:
 
 
 def trainable_by_dtype(value: Any) -> bool | None:
-    """Answer by the dtype: arrays of floating-point and complex dtypes take gradients."""
-    return True if is_inexact(getattr(value, "dtype", None)) else None
+    """Answer by the dtype: arrays of floating-point and complex dtypes take gradients, and those of a system without."""
+    dtype = getattr(value, "dtype", UNSET)
+    return True if dtype is UNSET or is_inexact(dtype) else None
 
 
 class Binding:

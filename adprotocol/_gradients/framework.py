@@ -46,8 +46,8 @@ def find(sole: Binding, backend: str | None) -> Binding:
     elif name is None:
         name = default()
     binding = plugin_binding(name)
-    if binding.vjp is None:
-        msg = f"the plugin {name!r} has no hook vjp, so it cannot differentiate; upgrade the plugin"
+    if binding.vjp is None and binding.jvp is None:
+        msg = f"the plugin {name!r} has neither the hook vjp nor jvp, so it cannot differentiate; upgrade the plugin"
         raise PluginError(msg)
     return binding
 

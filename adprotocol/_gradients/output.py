@@ -123,14 +123,15 @@ class _Given(Collector):
 
     def __init__(self, likes: Sequence[Any], words: tuple[str, str], binding: Binding) -> None:
         super().__init__(likes, words)
-        self._as_like = binding.functions(words[0], "as_like").as_like
+        functions = None if binding.array_functions is None else binding.array_functions()
+        self._as_like = getattr(functions, "as_like", None)
 
     def opened(self, entry: Any) -> Any:
         return entry
 
     def checked(self, entry: Any, like: Any, where: str) -> Any:
         entry = super().checked(entry, like, where)
-        return entry if entry is None else self._as_like(entry, like)
+        return entry if entry is None or self._as_like is None else self._as_like(entry, like)
 
     def unneeded(self, entry: Any, where: str) -> None:
         if any(not (leaf is None or isinstance(leaf, NonDifferentiable)) for leaf in tree_leaves((entry,))):

@@ -15,7 +15,7 @@ from adprotocol._gradients.call import ArrayCall, Call, array_binding, call_of, 
 from adprotocol._hooks.non_differentiable import non_differentiable
 from adprotocol._rules.check import is_complex
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError, UndecidableError
+from adprotocol.errors import ArgumentError, PluginError, UndecidableError
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
@@ -196,8 +196,14 @@ def run_reverse(
     """
     function, kept = _function(call, has_aux=has_aux, once=once)
     binding, count = call.binding, len(call.leaves)
+    if binding.vjp is None:
+        msg = (
+            f"{binding.framework} has no reverse mode here, as its plugin has no hook vjp; use forward mode, "
+            "adprotocol.jvp or jacobian(mode='forward'), or arrays of another framework"
+        )
+        raise PluginError(msg)
     try:
-        outputs, others, pull = binding.vjp(function, call.leaves, once)  # type: ignore[misc]
+        outputs, others, pull = binding.vjp(function, call.leaves, once)
         gradients = checked(binding, "vjp", pull(None), count) if once else []
     finally:
         call.restore()
@@ -239,15 +245,24 @@ def _jvp_by_vjp(binding: Binding, function: Function, leaves: list[Any], tangent
     """Do what the hook `jvp` does by the hook `vjp`: pulling cotangents back is linear, and its transpose pushes.
 
     The transpose is taken at cotangents drawn anew: a backward pass may ask whether anything arrives. One that detaches
-    them, or leaves the framework, is not transposed as it pulls.
+    them, or leaves the framework, is not transposed as it pulls: ``<u, push(t)> == <pull(u), t>`` is asked.
     """
     vjp: Any = binding.vjp
     as_like = binding.functions("jvp", "as_like").as_like
     outputs, others, pull = vjp(function, leaves, False)  # noqa: FBT003  (hooks are called by position)
     drawn = [as_like(_drawn(y), y) for y in outputs]
-    pulled, _, push = vjp(lambda cotangents: (pull(cotangents), []), drawn, False)  # noqa: FBT003
-    moved = push(tangents)
-    _check_transpose(binding, (moved, drawn), (pulled, tangents))
+    try:
+        pulled, _, push = vjp(lambda cotangents: (pull(cotangents), []), drawn, False)  # noqa: FBT003
+        moved = push(tangents)
+        (one, size), (other, other_size) = (_product(binding, *pair) for pair in ((moved, drawn), (pulled, tangents)))
+    # A system of one level, a backward pass that leaves the framework; and what is staged or batched has no float.
+    except Exception as error:
+        raise _not_transposable(binding) from error
+    names = {dtype_name(getattr(array, "dtype", None)) for array in (*moved, *pulled)}
+    tolerance = 0.1 if names & {"float16", "bfloat16"} else 1e-6 if names <= {"float64", "complex128", "None"} else 1e-3
+    # Where a product is no number, so is the tangent.
+    if abs(one - other) > tolerance * (size + other_size):
+        raise _not_transposable(binding)
     return outputs, others, moved
 
 
@@ -258,24 +273,13 @@ def _drawn(like: Any) -> Any:
     return drawn[0] + 1j * drawn[1] if is_complex(like) else drawn[0]
 
 
-def _check_transpose(binding: Binding, pushed: Any, pulled: Any) -> None:
-    """Raise unless ``<u, push(t)> == <pull(u), t>``, and where the values are not at hand."""
-    msg = (
-        f"{binding.framework} has no forward mode for an operation here, and the backward pass cannot be transposed in "
-        "its place: it detaches the cotangent, leaves the framework, or its values are not known (under a compiler or "
-        "vmap). Use reverse mode, vjp or jacobian(mode='reverse'), give the operation a jvp, or a rule by "
-        "adprotocol.custom_derivative; in a Jacobian chunk_size=1 may serve"
+def _not_transposable(binding: Binding) -> UndecidableError:
+    return UndecidableError(
+        f"{binding.framework} has no forward mode for this function, and the backward pass cannot be transposed in its "
+        "place: it detaches the cotangent, leaves the framework or cannot be differentiated, or values are not known "
+        "(under a compiler or vmap). Use reverse mode, vjp or jacobian(mode='reverse'); give an operation a jvp, or a "
+        "rule by adprotocol.custom_derivative; in a Jacobian chunk_size=1 may serve"
     )
-    try:
-        (one, size), (other, other_size) = (_product(binding, *pair) for pair in (pushed, pulled))
-    # What is staged or batched has no float, and each framework raises an error of its own.
-    except Exception as error:
-        raise UndecidableError(msg) from error
-    names = {dtype_name(getattr(array, "dtype", None)) for array in (*pushed[0], *pulled[0])}
-    tolerance = 0.1 if names & {"float16", "bfloat16"} else 1e-6 if names <= {"float64", "complex128", "None"} else 1e-3
-    # Where a product is no number, so is the tangent.
-    if abs(one - other) > tolerance * (size + other_size):
-        raise UndecidableError(msg)
 
 
 def _product(binding: Binding, values: list[Any], others: list[Any]) -> tuple[float, float]:

@@ -122,7 +122,9 @@ class Branches:
 
     def type_of(self, leaf: Any) -> Any:
         """Return the type of an array, None for any other leaf; errors show it by `str`."""
-        return ArrayType(leaf.dtype, sizes(leaf.shape)) if isinstance(leaf, self.arrays) else None
+        if not isinstance(leaf, self.arrays):
+            return None
+        return ArrayType(getattr(leaf, "dtype", None), sizes(getattr(leaf, "shape", None)))
 
     @property
     def remedy(self) -> str:

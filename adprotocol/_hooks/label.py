@@ -87,9 +87,10 @@ class NonDifferentiable:
         return (NonDifferentiable, (self.held,))
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes of the array (shape, dtype, sum, ...). Dunder names are protocols: only those defined below, those
-        # that plugins add, and the array API's, which not every array has.
-        if (name.startswith("__") and name != "__array_namespace__") or name == "held":
+        # Attributes of the array (shape, dtype, sum, ...). Names with an underscore are protocols: only those defined
+        # below, those that plugins add, and the array API's, which not every array has. By `this` SWIG's modules take a
+        # label for their own object, of a temporary.
+        if (name.startswith("_") and name != "__array_namespace__") or name in ("held", "this", "thisown"):
             load_plugins()  # the framework that asks may have been imported after the label was made
             if name != "held" and name in vars(NonDifferentiable):
                 return getattr(self, name)

@@ -263,7 +263,10 @@ def test_eigenvalues_have_a_hessian_in_forward_mode():
 LEAVE = {
     "detached": (torch.tensor, lambda x: Sine.apply(x, lambda slope, g: slope * g.detach())),
     "without-gradients": (torch.tensor, lambda x: Sine.apply(x, torch.no_grad()(lambda slope, g: slope * g))),
-    "numpy": (torch.tensor, lambda x: Sine.apply(x, lambda slope, g: torch.tensor(slope.numpy() * g.detach().numpy()))),
+    "numpy": (
+        torch.tensor,
+        lambda x: Sine.apply(x, lambda slope, g: torch.tensor(slope.detach().numpy() * g.detach().numpy())),
+    ),
     "jax": (jnp.array, jax_sine(lambda slope, g: slope * jax.lax.stop_gradient(g))),
 }
 

@@ -306,8 +306,7 @@ def test_a_custom_vjp_is_pushed_forward_by_its_transpose():
     cube = jax.custom_vjp(lambda x: x**3)
     cube.defvjp(lambda x: (x**3, x), lambda x, cotangent: (3.0 * cotangent * x**2,))
     assert adprotocol.jvp(cube, (X,), (2.0,)) == (8.0, 24.0)
-    with pytest.raises(TypeError, match="custom_vjp"):  # JAX raises when it compiles
-        jax.jit(lambda x: adprotocol.jvp(cube, (x,), (x,)))(X)
+    assert jax.jit(lambda x: adprotocol.jvp(cube, (x,), (x,)))(X) == (8.0, 24.0)
     assert adprotocol.jacobian(cube)(X) == adprotocol.jacobian(cube, mode="forward")(X) == 12.0
 
 
