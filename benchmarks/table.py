@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from row import Row
 
 COLUMNS = ("what", "ours", "reference", "ratio", "noise", "target", "")
+REASON = "what ours does beyond the reference"
 BRANCH = "h(x) = cond(within_gradient(x), train, evaluate, x)"
-RATIO = "the ratio is ours / reference, or how many times faster ours is; noise is half of its interquartile range"
+RATIO = "the ratio is ours / reference; noise is half of its interquartile range"
 NUMBERS = ("ours", "ratio", "noise")
 STYLES = {None: "", True: "green", False: "bold red"}
 
@@ -39,20 +40,28 @@ def show(sections: list[list[Row]], machine: str) -> None:
 
 
 def markdown(sections: list[list[Row]], machine: str) -> str:
-    """Return the machine and the table."""
+    """Return a page: the machine and the table."""
     lines = [
+        # In no list of pages, and no result of a search: the page of benchmarks links to it.
+        "---\norphan: true\nnosearch: true\n---",
+        "",
+        "# Every row of the benchmarks",
+        "",
+        "`make bench ARGS=--write` writes this page. [Benchmarks](../benchmarks.md) says how the rows are measured.",
+        "",
         f"Machine: {machine}.",
         "",
-        f"In it `{BRANCH}`; {RATIO}.",
+        f"In the table `{BRANCH}`; {RATIO}.",
         "",
-        _line(COLUMNS),
-        _line(["---"] * len(COLUMNS)),
+        _line([*COLUMNS, REASON]),
+        _line(["---"] * (len(COLUMNS) + 1)),
     ]
     for row in (row for rows in sections for row in rows):
         verdict = f"**{row.verdict}**" if row.met is False else row.verdict
-        cells = [row.what.replace("  ", "… "), row.ours, row.reference, row.ratio, spread(row), row.target, verdict]
+        name = row.what.replace("  ", "… ")
+        cells = [name, row.ours, row.reference, row.ratio, spread(row), row.target, verdict, row.reason]
         lines.append(_line(cells))
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def spread(row: Row) -> str:
