@@ -59,7 +59,7 @@ def geomstats_rows() -> Iterator[Row]:
     theirs = gs.autodiff.value_and_grad(lambda x: (x * x).sum())
     assert torch.equal(ours(x)[1], theirs(x)[1])
     found = compare(call(ours, x), call(theirs, x), ROUNDS)
-    what, reason = "value_and_grad, one torch tensor", "leaves .grad alone, to which theirs adds"
+    what, reason = "value_and_grad, one torch tensor", "leaves .grad as it is, where theirs adds to it"
     yield compared(what, "geomstats autodiff.value_and_grad", found, at_most=1.4, reason=reason)
 
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from row import Row
 
 COLUMNS = ("what", "ours", "reference", "ratio", "noise", "target", "")
-REASON = "what ours does beyond the reference"
 BRANCH = "h(x) = cond(within_gradient(x), train, evaluate, x)"
 RATIO = "the ratio is ours / reference; noise is half of its interquartile range"
 NUMBERS = ("ours", "ratio", "noise")
@@ -41,6 +40,7 @@ def show(sections: list[list[Row]], machine: str) -> None:
 
 def markdown(sections: list[list[Row]], machine: str) -> str:
     """Return a page: the machine and the table."""
+    notes = list(dict.fromkeys(row.reason for rows in sections for row in rows if row.reason))
     lines = [
         # In no list of pages, and no result of a search: the page of benchmarks links to it.
         "---\norphan: true\nnosearch: true\n---",
@@ -53,14 +53,17 @@ def markdown(sections: list[list[Row]], machine: str) -> str:
         "",
         f"In the table `{BRANCH}`; {RATIO}.",
         "",
-        _line([*COLUMNS, REASON]),
+        _line([*COLUMNS, "note"]),
         _line(["---"] * (len(COLUMNS) + 1)),
     ]
     for row in (row for rows in sections for row in rows):
         verdict = f"**{row.verdict}**" if row.met is False else row.verdict
         name = row.what.replace("  ", "… ")
-        cells = [name, row.ours, row.reference, row.ratio, spread(row), row.target, verdict, row.reason]
+        note = str(notes.index(row.reason) + 1) if row.reason else ""
+        cells = [name, row.ours, row.reference, row.ratio, spread(row), row.target, verdict, note]
         lines.append(_line(cells))
+    lines += ["", "What a call does beyond its reference, by the numbers of the notes:", ""]
+    lines += [f"{number}. It {note}." for number, note in enumerate(notes, 1)]
     return "\n".join(lines) + "\n"
 
 

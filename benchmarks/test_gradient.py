@@ -44,7 +44,7 @@ def tensors(count):
     return {f"w{i}": torch.full((8,), 0.5) for i in range(count)}
 
 
-FLATTENS = "flattens the arguments, checks the result, keeps gradients apart"
+FLATTENS = "flattens the arguments, checks the result, and keeps gradients apart"
 SEARCHES = f"{FLATTENS}; searches the graph for what else is differentiated"
 CASES = {
     "one tensor": (squares, by_hand.of_tensor, lambda: (torch.ones(8),), 1.6),

@@ -41,7 +41,7 @@ def test_import(benchmark, record):
     check = "import sys, adprotocol; assert not {'numpy', 'torch', 'jax', 'autograd'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
     ours, used, bare, beside, numpy = zip(*benchmark.pedantic(_interleaved, rounds=1), strict=True)
-    reason = "the forty modules of the core"
+    reason = "loads the modules of the core"
     record(
         compared("import adprotocol", "python -c pass", paired(ours, bare), at_most=1.1),
         compared(USE, "python -c pass", paired(used, bare), at_most=2.5, reason=reason),

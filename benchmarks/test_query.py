@@ -126,7 +126,7 @@ def test_autograd_box(side_by_side, record):
         return x * x
 
     assert autograd.grad(asked)(3.0) == 6.0
-    reason = "looks into the box: is its trace a derivative's, its array floating-point"
+    reason = "looks into the box: does its trace differentiate, is its array floating-point"
     record(compared("within_gradient, autograd box", "isbox(x)", *seen, at_most=4.0, reason=reason))
 
 

@@ -17,7 +17,7 @@ from test_compiled import instructions
 import adprotocol
 
 SECONDS = 3.0
-CHECKS = "refuses changes in place, searches closures for what is differentiated"
+CHECKS = "refuses changes in place, and searches closures for what is differentiated"
 
 
 def rule_of(exp):

@@ -112,7 +112,7 @@ def compiled(fun):
             "torch.func.grad_and_value",
             by_torch_func,
             (1.85, 1.5),
-            "Dynamo traces the flattening and the checks too",
+            "has Dynamo trace the flattening and the checks too",
         ),
         ("partition and combine", split, "by hand", split_by_hand, (3.0, 3.0), ""),
     ],
