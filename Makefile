@@ -105,7 +105,7 @@ stress: $(VENV)/.dev ## threads, tasks and processes at once, each result checke
 cuda-record: $(VENV)/.dev ## on a machine with a CUDA device: its tests and the conformance suite, for the page on accelerators
 	$(BIN)/python benchmarks/gpu_record.py
 
-bench: $(VENV)/.dev ## the benchmarks: ARGS='query branch' for some, ARGS=--write for the page and the record
+bench: $(VENV)/.dev ## the benchmarks: ARGS='query branch' for some, ARGS=--write for the table of the site and the record
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 bench-check: $(VENV)/.dev ## what costs more than in the record, beyond the noise

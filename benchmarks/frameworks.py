@@ -38,7 +38,6 @@ class Framework:
     """
 
     name: str
-    at_most: float
     xp: Any
     array: Callable[[Any], Any]
     solve_lower: Callable[[Any, Any], Any]
@@ -140,7 +139,6 @@ def _ours(loss: Loss, patterns: Sequence[str]) -> Any:
 FRAMEWORKS = (
     Framework(
         name="JAX under jit",
-        at_most=1.05,
         xp=jnp,
         array=jnp.asarray,
         solve_lower=lambda factor, right: jax.scipy.linalg.solve_triangular(factor, right, lower=True),
@@ -152,7 +150,6 @@ FRAMEWORKS = (
     ),
     Framework(
         name="torch eager",
-        at_most=1.10,
         xp=torch,
         array=torch.as_tensor,
         solve_lower=lambda factor, right: torch.linalg.solve_triangular(factor, right, upper=False),
@@ -162,7 +159,6 @@ FRAMEWORKS = (
     ),
     Framework(
         name="autograd",
-        at_most=1.10,
         xp=autograd.numpy,
         array=lambda array: array,
         solve_lower=lambda factor, right: autograd.scipy.linalg.solve_triangular(factor, right, lower=True),

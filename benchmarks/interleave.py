@@ -32,7 +32,7 @@ UNROLLED = 20
 
 @dataclass(frozen=True)
 class Comparison:
-    """Seconds per call, and the medians over all rounds of ours / reference and of ours - reference.
+    """Seconds per call, and the median over all rounds of ours / reference.
 
     The times are the lower deciles of the rounds: load from elsewhere only ever adds to them. The noise is half of the
     range in which the middle half of the ratios lies, relative to their median.
@@ -41,7 +41,6 @@ class Comparison:
     ours: float
     reference: float
     ratio: float
-    difference: float
     noise: float
 
 
@@ -106,7 +105,6 @@ def paired(ours: Sequence[float], reference: Sequence[float]) -> Comparison:
         ours=statistics.quantiles(ours, n=10)[0],
         reference=statistics.quantiles(reference, n=10)[0],
         ratio=ratio,
-        difference=statistics.median(a - b for a, b in pairs),
         noise=(high - low) / 2 / ratio,
     )
 

@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-DISTRIBUTIONS = ("numpy", "jax", "torch", "autograd", "pluggy", "optree")
+DISTRIBUTIONS = ("numpy", "jax", "torch", "autograd", "optree")
 
 
 def describe() -> str:

@@ -47,7 +47,8 @@ def pot_rows() -> Iterator[Row]:
 
     backend, x = ot.backend.TorchBackend(), torch.ones(3, requires_grad=True)
     found = compare(call(adprotocol.non_differentiable, x), call(backend.detach, x), ROUNDS)
-    yield compared("non_differentiable, torch tensor that requires grad", "POT's backend.detach", found, at_most=1.0)
+    what, reason = "non_differentiable, torch tensor that requires grad", "looks at what it is given"
+    yield compared(what, "POT's backend.detach", found, at_most=1.25, reason=reason)
 
 
 def geomstats_rows() -> Iterator[Row]:
@@ -58,7 +59,8 @@ def geomstats_rows() -> Iterator[Row]:
     theirs = gs.autodiff.value_and_grad(lambda x: (x * x).sum())
     assert torch.equal(ours(x)[1], theirs(x)[1])
     found = compare(call(ours, x), call(theirs, x), ROUNDS)
-    yield compared("value_and_grad, one torch tensor", "geomstats autodiff.value_and_grad", found, at_most=1.0)
+    what, reason = "value_and_grad, one torch tensor", "leaves .grad as it is, where theirs adds to it"
+    yield compared(what, "geomstats autodiff.value_and_grad", found, at_most=1.4, reason=reason)
 
 
 def deepxde_rows() -> Iterator[Row]:

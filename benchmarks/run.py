@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "benchmarks.md"
+TABLE = HERE.parent / "docs" / "tables" / "benchmarks.md"
 RECORD = HERE / "record.json"
 # What is timed to the nanosecond comes first, in a process that has compiled nothing yet.
-_CALLS = ("query", "branch", "pluggy", "pennylane", "gradient", "import", "compiled", "rules", "trace")
+_CALLS = ("query", "branch", "pennylane", "gradient", "import", "compiled", "rules", "trace")
 SUBJECTS = (*_CALLS, "products", "modules", "structure", "scaling", "frozen", "peers", "conformance")
 # One thread each: of two, on a shared machine, one may have to wait for the other.
 THREADS = {
@@ -34,14 +34,11 @@ THREADS = {
     "OPENBLAS_NUM_THREADS": "1",
     "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".lstrip(),
 }
-BEGIN, END = "<!-- table -->", "<!-- /table -->"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--write", action="store_true", help=f"also put the table into docs/{PAGE.name}, and the record"
-    )
+    parser.add_argument("--write", action="store_true", help=f"also write docs/tables/{TABLE.name} and the record")
     parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"of {', '.join(SUBJECTS)} (all)")
     arguments = parser.parse_args()
     if unknown := set(arguments.subjects) - set(SUBJECTS):
@@ -52,7 +49,7 @@ def main() -> int:
     described = machine.describe()
     table.show(sections, described)
     if status == 0 and arguments.write:
-        _write(table.markdown(sections, described))
+        TABLE.write_text(table.markdown(sections, described), encoding="utf-8")
         costs = {key(row): {"cost": row.cost, "noise": row.noise} for row in chain(*sections) if row.cost is not None}
         RECORD.write_text(json.dumps(costs, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return status
@@ -83,16 +80,6 @@ def _sections(results: Path) -> list[list[Row]]:
         rows = files.setdefault(entry["fullname"].partition("::")[0], [])
         rows.extend(Row(**row) for row in entry["extra_info"].get("rows", []))
     return list(files.values())
-
-
-def _write(written: str) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before, found, rest = page.partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    if not found or not closed:
-        msg = f"docs/{PAGE.name} has no markers {BEGIN} and {END} to write the table between"
-        raise SystemExit(msg)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("what", "ours", "reference", "ratio", "noise", "target", "")
 BRANCH = "h(x) = cond(within_gradient(x), train, evaluate, x)"
-RATIO = "the ratio is ours / reference, or how many times faster ours is; noise is half of its interquartile range"
+RATIO = "the ratio is ours / reference; noise is half of its interquartile range"
 NUMBERS = ("ours", "ratio", "noise")
 STYLES = {None: "", True: "green", False: "bold red"}
 
@@ -39,20 +39,32 @@ def show(sections: list[list[Row]], machine: str) -> None:
 
 
 def markdown(sections: list[list[Row]], machine: str) -> str:
-    """Return the machine and the table."""
+    """Return a page: the machine and the table."""
+    notes = list(dict.fromkeys(row.reason for rows in sections for row in rows if row.reason))
     lines = [
+        # In no list of pages, and no result of a search: the page of benchmarks links to it.
+        "---\norphan: true\nnosearch: true\n---",
+        "",
+        "# Every row of the benchmarks",
+        "",
+        "`make bench ARGS=--write` writes this page. [Benchmarks](../benchmarks.md) says how the rows are measured.",
+        "",
         f"Machine: {machine}.",
         "",
-        f"In it `{BRANCH}`; {RATIO}.",
+        f"In the table `{BRANCH}`; {RATIO}.",
         "",
-        _line(COLUMNS),
-        _line(["---"] * len(COLUMNS)),
+        _line([*COLUMNS, "note"]),
+        _line(["---"] * (len(COLUMNS) + 1)),
     ]
     for row in (row for rows in sections for row in rows):
         verdict = f"**{row.verdict}**" if row.met is False else row.verdict
-        cells = [row.what.replace("  ", "… "), row.ours, row.reference, row.ratio, spread(row), row.target, verdict]
+        name = row.what.replace("  ", "… ")
+        note = str(notes.index(row.reason) + 1) if row.reason else ""
+        cells = [name, row.ours, row.reference, row.ratio, spread(row), row.target, verdict, note]
         lines.append(_line(cells))
-    return "\n".join(lines)
+    lines += ["", "What a call does beyond its reference, by the numbers of the notes:", ""]
+    lines += [f"{number}. It {note}." for number, note in enumerate(notes, 1)]
+    return "\n".join(lines) + "\n"
 
 
 def spread(row: Row) -> str:

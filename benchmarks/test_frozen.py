@@ -14,6 +14,7 @@ from interleave import in_turn, long_call, paired
 from row import Row, duration, size
 
 SECONDS = 8.0
+AT_MOST = 1.1
 # What the time may seem to rise by between two shares that cost nearly the same.
 NOISE = 1.05
 
@@ -63,8 +64,9 @@ def rows(model, framework, measured):
             f"{duration(found.ours)}, {_listed(ours)}",
             f"by hand: {duration(found.reference)}, {_listed(by_hand)}",
             f"{found.ratio:.2f}, memory {memory:.2f}",
-            f"≤ {framework.at_most:.2f} both",
-            max(found.ratio, memory) <= framework.at_most,
+            f"≤ {AT_MOST:g} both",
+            max(found.ratio, memory) <= AT_MOST,
+            found.noise,
         )
     ours, by_hand = _fall(times[::2]), _fall(times[1::2])
     yield Row(

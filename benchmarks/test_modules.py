@@ -46,8 +46,8 @@ def test_stand_in(side_by_side, record):
     record(compared("combine(like=module), an encoder of five layers", "copy.deepcopy", found, at_most=1.5))
 
 
-@pytest.mark.parametrize(("layers", "limit"), [(2, 1.25), (12, 1.08)])
-def test_part_of_an_encoder(side_by_side, record, layers, limit):
+@pytest.mark.parametrize("layers", [2, 12])
+def test_part_of_an_encoder(side_by_side, record, layers):
     ours_module, module, x = encoder(layers), encoder(layers), torch.ones(8, 16, 64)
     trained = dict(module.layers[layers - 1].named_parameters(prefix=f"layers.{layers - 1}"))
     for name, parameter in module.named_parameters():
@@ -65,4 +65,5 @@ def test_part_of_an_encoder(side_by_side, record, layers, limit):
     torch.testing.assert_close({name: gradient[name] for name in expected}, expected)
     found = side_by_side(long_call(ours, ours_module, x), long_call(theirs, module, x), seconds=SECONDS)
     what = f"value_and_grad(where=…) of the last layer of an encoder of {layers}"
-    record(compared(what, "the flags set once, autograd.grad", found, at_most=limit))
+    reason = "reads the module and replaces what is frozen in each call, for it may have changed"
+    record(compared(what, "the flags set once, autograd.grad", found, at_most=1.4, reason=reason))

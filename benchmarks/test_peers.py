@@ -47,7 +47,7 @@ def test_equinox(side_by_side, record, jitted):
     np.testing.assert_allclose(ours(model, x)[1].w, theirs(model, x)[1].w)
     found = side_by_side(long_call(ours, model, x), long_call(theirs, model, x), seconds=SECONDS)
     how = "under filter_jit" if jitted else "eager"
-    record(compared(f"value_and_grad, Equinox module, {how}", "equinox.filter_value_and_grad", found, at_most=1.0))
+    record(compared(f"value_and_grad, Equinox module, {how}", "equinox.filter_value_and_grad", found, at_most=1.05))
 
 
 def test_nnx(side_by_side, record):

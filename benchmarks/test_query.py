@@ -12,6 +12,8 @@ from row import compared
 
 from adprotocol import cond, non_differentiable, trainable, value_and_grad, within_gradient
 
+FINDS = "takes any number of values of any class, and finds the plugin in a table"
+
 
 @pytest.fixture(scope="module", autouse=True)
 def ordinary_use():
@@ -41,19 +43,24 @@ def bare_false(x):
 
 
 @pytest.mark.parametrize(
-    ("reference", "theirs", "limit"),
+    ("reference", "theirs", "limits", "reason"),
     [
-        ("by hand, with the same answers", by_hand.is_tracked, 1.4),
-        ("requires_grad and is_grad_enabled()", bare_torch, None),
+        ("by hand, with the same answers", by_hand.is_tracked, (1.75, 1.4), FINDS),
+        (
+            "requires_grad and is_grad_enabled()",
+            bare_torch,
+            (4.0, 4.5),
+            "answers rightly in torch.func, forward mode and dispatch modes",
+        ),
     ],
 )
 @pytest.mark.parametrize("tracked", [False, True])
-def test_torch(side_by_side, record, tracked, reference, theirs, limit):  # noqa: PLR0913, PLR0917
+def test_torch(side_by_side, record, tracked, reference, theirs, limits, reason):  # noqa: PLR0913, PLR0917
     x = torch.ones(3, requires_grad=tracked)
     assert within_gradient(x) is theirs(x) is tracked
     what = f"within_gradient, {'torch tensor that requires grad' if tracked else 'plain torch tensor'}"
     found = side_by_side(call(within_gradient, x), call(theirs, x))
-    record(compared(what, reference, found, at_most=limit))
+    record(compared(what, reference, found, at_most=limits[tracked], reason=reason))
 
 
 def test_torch_two(side_by_side, record):
@@ -64,7 +71,8 @@ def test_torch_two(side_by_side, record):
         return within_gradient(x) or within_gradient(y)
 
     found = side_by_side(call(within_gradient, x, y), call(one_by_one, x, y))
-    record(compared("within_gradient, two plain torch tensors", "two questions", found))
+    reason = "groups values by class, which pays from four on"
+    record(compared("within_gradient, two plain torch tensors", "two questions", found, at_most=3.0, reason=reason))
 
 
 def test_jax_array(side_by_side, record):
@@ -89,20 +97,23 @@ def test_jax_tracer(side_by_side, record, mode):
         assert jax.grad(asked)(3.0) == 6.0
     else:
         assert jax.jvp(asked, (3.0,), (1.0,))[1] == 6.0
-    record(compared(f"within_gradient, tracer of eager jax.{mode}", "isinstance(x, Tracer)", *seen, at_most=5))
+    reason = "asks the trace: a Tracer under a plain jit or vmap is not differentiated"
+    what = f"within_gradient, tracer of eager jax.{mode}"
+    record(compared(what, "isinstance(x, Tracer)", *seen, at_most=5.5, reason=reason))
 
 
 def test_numpy_array(side_by_side, record):
     x = np.ones(3)
     assert within_gradient(x) is False
     found = side_by_side(call(within_gradient, x), call(bare_false, x))
-    record(compared("within_gradient, NumPy array", "an empty call", found, below_ns=150))
+    reason = f"{FINDS}; reads the dtype: an object array may hold tracked values"
+    record(compared("within_gradient, NumPy array", "an empty call", found, at_most=8.0, reason=reason))
 
 
 def test_float(side_by_side, record):
     assert within_gradient(1.0) is False
     found = side_by_side(call(within_gradient, 1.0), call(bare_false, 1.0))
-    record(compared("within_gradient, float", "an empty call", found, below_ns=150))
+    record(compared("within_gradient, float", "an empty call", found, at_most=4.0, reason=FINDS))
 
 
 def test_autograd_box(side_by_side, record):
@@ -115,31 +126,34 @@ def test_autograd_box(side_by_side, record):
         return x * x
 
     assert autograd.grad(asked)(3.0) == 6.0
-    record(compared("within_gradient, autograd box", "isbox(x)", *seen, at_most=2.5, below_ns=150))
+    reason = "looks into the box: does its trace differentiate, is its array floating-point"
+    record(compared("within_gradient, autograd box", "isbox(x)", *seen, at_most=4.0, reason=reason))
 
 
-def ten_questions(model):
+def single_questions(model):
     for leaf in model.values():
         within_gradient(leaf)
 
 
 @pytest.mark.parametrize(
-    ("what", "leaf", "answer"),
+    ("count", "what", "leaf", "answer", "limit"),
     [
-        ("plain torch tensors", lambda: torch.ones(3), False),
-        ("torch tensors that require grad", lambda: torch.ones(3, requires_grad=True), True),
-        ("concrete JAX arrays", lambda: jax.numpy.ones(3), False),
+        (10, "plain torch tensors", lambda: torch.ones(3), False, 1.0),
+        (10, "torch tensors that require grad", lambda: torch.ones(3, requires_grad=True), True, 1.0),
+        (10, "concrete JAX arrays", lambda: jax.numpy.ones(3), False, 1.05),
+        (100, "plain torch tensors", lambda: torch.ones(3), False, 0.5),
     ],
 )
-def test_dict(side_by_side, record, what, leaf, answer):
-    model = {f"layer{i}": leaf() for i in range(10)}
+def test_dict(side_by_side, record, count, what, leaf, answer, limit):  # noqa: PLR0913, PLR0917
+    model = {f"layer{i}": leaf() for i in range(count)}
     assert within_gradient(model) is answer
-    found = side_by_side(call(within_gradient, model), call(ten_questions, model))
-    record(compared(f"within_gradient, dict of 10 {what}", "ten single questions", found, at_most=1.0))
+    found = side_by_side(call(within_gradient, model), call(single_questions, model))
+    record(compared(f"within_gradient, dict of {count} {what}", "a question for each", found, at_most=limit))
 
 
 def test_non_differentiable(side_by_side, record):
     x = torch.ones(3, requires_grad=True)
     assert not non_differentiable(x).requires_grad
     found = side_by_side(call(non_differentiable, x), call(torch.Tensor.detach, x))
-    record(compared("non_differentiable, torch tensor that requires grad", "x.detach()", found))
+    what = "non_differentiable, torch tensor that requires grad"
+    record(compared(what, "x.detach()", found, at_most=2.0, reason=FINDS))

@@ -11,12 +11,13 @@ import pytest
 import torch
 from autograd.extend import defvjp, primitive
 from interleave import call, long_call
-from row import added, compared, counted
+from row import compared, counted
 from test_compiled import instructions
 
 import adprotocol
 
 SECONDS = 3.0
+CHECKS = "refuses changes in place, and searches closures for what is differentiated"
 
 
 def rule_of(exp):
@@ -89,26 +90,27 @@ def of_autograd(fun):
 
 
 @pytest.mark.parametrize(
-    ("name", "differentiate", "exp", "theirs", "reference"),
+    ("name", "differentiate", "exp", "theirs", "reference", "limit"),
     [
-        ("torch", of_torch, torch.exp, Logistic.apply, "torch.autograd.Function"),
-        ("eager JAX", of_jax, jnp.exp, jax_logistic, "jax.custom_vjp"),
-        ("autograd", of_autograd, np.exp, autograd_logistic, "autograd.extend.primitive"),
+        ("torch", of_torch, torch.exp, Logistic.apply, "torch.autograd.Function", 1.5),
+        ("eager JAX", of_jax, jnp.exp, jax_logistic, "jax.custom_vjp", 1.5),
+        ("autograd", of_autograd, np.exp, autograd_logistic, "autograd.extend.primitive", 2.0),
     ],
 )
-def test_gradient(side_by_side, record, name, differentiate, exp, theirs, reference):  # noqa: PLR0913, PLR0917
+def test_gradient(side_by_side, record, name, differentiate, exp, theirs, reference, limit):  # noqa: PLR0913, PLR0917
     ours, x = differentiate(rule_of(exp))
     hand, _ = differentiate(theirs)
     np.testing.assert_allclose(ours(x), hand(x), rtol=1e-6)
     found = side_by_side(long_call(ours, x), long_call(hand, x), seconds=SECONDS)
-    record(compared(f"a rule, its call and gradient, {name}", reference, found, at_most=1.5))
+    record(compared(f"a rule, its call and gradient, {name}", reference, found, at_most=limit, reason=CHECKS))
 
 
 def test_numpy_alone(side_by_side, record):
     fun, x = rule_of(np.exp), np.full((8,), 0.3)
     np.testing.assert_array_equal(fun(x), fun.fun(x))
     found = side_by_side(call(fun, x), call(fun.fun, x))
-    record(added("a rule, NumPy alone", "the function itself", found, 4.0))
+    reason = "searches the arguments for a framework's values"
+    record(compared("a rule, NumPy alone", "the function itself", found, at_most=2.5, reason=reason))
 
 
 def test_compiled(benchmark, record):
@@ -152,7 +154,8 @@ def test_host_rule(side_by_side, record, name, differentiate, theirs, reference,
     hand, _ = differentiate(theirs)
     np.testing.assert_allclose(ours(x), hand(x), rtol=1e-6)
     found = side_by_side(long_call(ours, x), long_call(hand, x), seconds=SECONDS)
-    record(compared(f"a rule of a host function, its call and gradient, {name}", reference, found, at_most=limit))
+    what = f"a rule of a host function, its call and gradient, {name}"
+    record(compared(what, reference, found, at_most=limit, reason=CHECKS))
 
 
 def test_host_function_under_vmap(side_by_side, record):

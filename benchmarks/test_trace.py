@@ -26,7 +26,11 @@ def doubled(model):
 
 
 def traced(make):
-    """Return what traces a function anew at each call."""
+    """Return what traces a function anew at each call.
+
+    The branches in it are made in the call: JAX keeps the trace of one that it has seen in a `lax.cond`, whatever that
+    reads by now, and ours runs each branch anew.
+    """
     return lambda *args: jax.jit(make()).trace(*args)
 
 
@@ -34,7 +38,6 @@ def traced(make):
 def test_jax_cond(side_by_side, record, leaves):
     model = {f"w{i}": jnp.ones(4) for i in range(leaves)}
 
-    # Branches of their own each time: JAX keeps the trace of a function that it has seen in a `lax.cond`.
     def ours():
         return lambda model: adprotocol.cond(adprotocol.within_gradient(model), partial(body), partial(doubled), model)
 
@@ -52,11 +55,11 @@ def test_jax_cond_of_layers(side_by_side, record, leaves):
     flag = jnp.bool_(leaves > 0)
 
     def program(cond):
-        return lambda: lambda flag, layers: sum(cond(flag, body, doubled, layer) for layer in layers)
+        return lambda: lambda flag, layers: sum(cond(flag, partial(body), partial(doubled), layer) for layer in layers)
 
     ours, theirs = traced(program(adprotocol.cond)), traced(program(jax.lax.cond))
     found = side_by_side(long_call(ours, flag, layers), long_call(theirs, flag, layers), seconds=SECONDS)
-    what = f"jax.jit traces 10 layers of {leaves} leaves that share their branches"
+    what = f"jax.jit traces cond in 10 layers of {leaves} leaves"
     record(compared(what, "jax.lax.cond, the same branches", found, at_most=1.2))
 
 
@@ -99,16 +102,24 @@ def compiled(fun):
 
 
 @pytest.mark.parametrize(
-    ("what", "ours", "reference", "theirs", "limit"),
+    ("what", "ours", "reference", "theirs", "limits", "reason"),
     [
-        ("a question", asked, "the body alone", body, 1.3),
-        ("cond", branched, "the body alone", body, 1.4),
-        ("value_and_grad", differentiated, "torch.func.grad_and_value", by_torch_func, 1.5),
-        ("partition and combine", split, "by hand", split_by_hand, 3.0),
+        ("a question", asked, "the body alone", body, (1.3, 1.3), ""),
+        ("cond", branched, "the body alone", body, (1.4, 1.4), ""),
+        (
+            "value_and_grad",
+            differentiated,
+            "torch.func.grad_and_value",
+            by_torch_func,
+            (1.85, 1.5),
+            "has Dynamo trace the flattening and the checks too",
+        ),
+        ("partition and combine", split, "by hand", split_by_hand, (3.0, 3.0), ""),
     ],
 )
 @pytest.mark.parametrize("leaves", [10, 100])
-def test_dynamo(side_by_side, record, leaves, what, ours, reference, theirs, limit):  # noqa: PLR0913, PLR0917
+def test_dynamo(side_by_side, record, leaves, what, ours, reference, theirs, limits, reason):  # noqa: PLR0913, PLR0917
     model = {f"w{i}": torch.ones(4) for i in range(leaves)}
     found = side_by_side(long_call(compiled(ours), model), long_call(compiled(theirs), model), seconds=2 * SECONDS)
-    record(compared(f"torch.compile traces {what}, {leaves} leaves", reference, found, at_most=limit))
+    what, limit = f"torch.compile traces {what}, {leaves} leaves", limits[leaves == 100]
+    record(compared(what, reference, found, at_most=limit, reason=reason))

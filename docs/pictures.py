@@ -147,38 +147,38 @@ class Ratio:
 # The groups of the picture, by what a row's two texts hold; the first that matches.
 GROUPS = {
     "a question, beside PennyLane's": r"qml\.math",
-    "a question, beside a pluggy hook call": "pluggy hook call",
     "growth with leaves and graph nodes": r"a (graph|branch|dict) of [\d,]+ (nodes|leaves)",
     "a question, beside code by hand": r"^(within_gradient|non_differentiable)",
     "counts: instructions, nodes, compilations": r"^(HLO|nodes|compilations|torch\.compile\()",
     "the time to trace": r"^(jax\.jit|torch\.compile) traces",
-    "cond, beside another library's": r"^cond",
+    "cond, beside an if by hand or another library's": r"^cond",
+    "a gradient through where, beside the double where": "^gradient through where",
     "a gradient, beside code by hand or other libraries": r"^value_and_grad",
     "products with a Jacobian, beside the framework's": r"^(vjp|jvp|jacobian|Hessian|Laplacian)",
-    "a derivative rule, beside a native one": r"^a rule",
+    "a derivative rule, beside a native one": r"^a (rule|host function)",
     "partition and combine, beside Equinox's": r"^(partition|combine)",
     "frozen parts, beside code by hand: JAX jit": "JAX under jit",
     "frozen parts, beside code by hand: torch": "torch eager",
     "frozen parts, beside code by hand: autograd": ", autograd, ",
+    "starting a process that imports it": "^(import|from) adprotocol",
     "others": "",
 }
 
 
 def table() -> list[list[str]]:
     """Return the cells of the table of benchmarks, a list for each row."""
-    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    rows = re.findall(r"(?m)^\| (.*) \|$", text.partition("<!-- table -->")[2].partition("<!-- /table -->")[0])
+    text = (DOCS / "tables" / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (.*) \|$", text)
     return [[cell.strip().replace("\\", "") for cell in re.split(r" \|(?: |$)", row)] for row in rows[2:]]
 
 
 def found_ratios() -> list[Ratio]:
     """Return the ratios of the table, of times and counts; those of memory are beside them in the table."""
     found = []
-    for what, _, reference, ratio, *_, verdict in table():
-        if match := re.match(r"(\d[\d.]*)(x faster)?", ratio):
-            value = 1 / float(match[1]) if match[2] else float(match[1])
+    for what, _, reference, ratio, _, _, verdict, _ in table():
+        if match := re.match(r"\d[\d.]*", ratio):
             group = next(name for name, pattern in GROUPS.items() if re.search(pattern, f"{what}, {reference}"))
-            found.append(Ratio(group, value, verdict.strip("*")))
+            found.append(Ratio(group, float(match[0]), verdict.strip("*")))
     return found
 
 

@@ -169,12 +169,22 @@ def test_the_picture_of_the_readme_shows_the_record_with_a_mark_for_each_framewo
 def test_the_picture_of_the_benchmarks_has_every_ratio_of_the_table(pictures):
     pytest.importorskip("matplotlib")
     rows = pictures.table()
-    assert {len(row) for row in rows} == {7}
+    assert {len(row) for row in rows} == {8}
     with_ratio = [row for row in rows if row[3][:1].isdigit()]
     assert len(with_ratio) == len(pictures.found_ratios()) > 50
     text = pictures.ratios()
     assert text.count("<use ") >= len(with_ratio)
     assert [ratio.group for ratio in pictures.found_ratios() if f"<!-- {ratio.group} -->" not in text] == []
+
+
+def test_targets_of_the_benchmarks_are_ratios_and_the_page_explains_each_that_is_missed(pictures):
+    rows = pictures.table()
+    targets = {row[5] for row in rows if row[5]}
+    assert [target for target in targets if not re.fullmatch(r"≤ [\d.]+( both)?|equal|falls|all", target)] == []
+    page = (DOCS / "benchmarks.md").read_text("utf-8")
+    missed = [row[0] for row in rows if row[6] == "**MISSED**"]
+    assert [what for what in missed if f"**{what}**" not in page] == []
+    assert len(missed) <= 10
 
 
 def test_pictures_of_matplotlib_have_colours_for_a_dark_ground(pictures):
