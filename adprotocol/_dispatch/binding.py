@@ -74,7 +74,7 @@ def not_trainable(value: Any) -> None:
 
 
 def trainable_by_dtype(value: Any) -> bool | None:
-    """Answer by the dtype: arrays of floating-point and complex dtypes take gradients, and those of a system without."""
+    """Answer by the dtype: arrays of floating-point and complex dtypes take gradients, and those without a dtype."""
     dtype = getattr(value, "dtype", UNSET)
     return True if dtype is UNSET or is_inexact(dtype) else None
 
