@@ -54,21 +54,23 @@ def _scalar(value: Any, binding: Binding) -> Any:
     """Return the value of a function to differentiate with respect to its scalar, without a label."""
     if isinstance(value, NonDifferentiable):
         value = value.value
-    _check_framework(value, binding)
+    own = _check_framework(value, binding)
     # A tracer without a dtype is around a Python number.
-    is_boxed = lookup(type(value)).framework is not None and not hasattr(value, "dtype")
-    check_scalar(value, lookup(type(value)).non_differentiable(value) if is_boxed else value)
+    is_boxed = own.framework is not None and not hasattr(value, "dtype")
+    check_scalar(value, own.non_differentiable(value) if is_boxed else value)
     return value
 
 
-def _check_framework(leaf: Any, binding: Binding) -> None:
-    framework = lookup(type(leaf)).framework
-    if framework not in (None, binding.framework):
+def _check_framework(leaf: Any, binding: Binding) -> Binding:
+    own = lookup(type(leaf))
+    if own.framework not in (None, binding.framework):
         msg = (
-            f"the differentiated function returned a value of {framework}, but its arguments are of {binding.framework}"
-            f", so the derivative is lost; compute with one framework, or name it: backend={framework!r}"
+            f"the differentiated function returned a value of {own.framework}, but its arguments are of "
+            f"{binding.framework}, so the derivative is lost; compute with one framework, or name it: "
+            f"backend={own.framework!r}"
         )
         raise MixedFrameworksError(msg)
+    return own
 
 
 def taken_apart(returned: Any, binding: Binding, *, has_aux: bool) -> tuple[list[Any], Outline]:
@@ -79,10 +81,9 @@ def taken_apart(returned: Any, binding: Binding, *, has_aux: bool) -> tuple[list
     value = returned[0] if has_aux else returned
     # Such a number is a constant, or was cut off from what is tracked: the plugin may know.
     is_number = type(value) in (float, complex)
-    if not has_aux and (is_number or lookup(type(value)).kind in (ARRAY, CONSTANT)):
-        _check_framework(value, binding)
-        if is_number or _is_output(value):
-            return [value], ONE_ARRAY
+    is_array = not has_aux and _check_framework(value, binding).kind in (ARRAY, CONSTANT)
+    if (is_array and _is_output(value)) or (is_number and not has_aux):
+        return [value], ONE_ARRAY
     leaves, spec = tree_flatten(value, labels=True)
     outputs = []
     for i, (leaf, labelled) in enumerate(zip(leaves, labelled_leaves(spec), strict=True)):
@@ -162,6 +163,9 @@ def check_scalar(value: Any, raw: Any) -> None:
     if isinstance(raw, float):
         return
     shape, dtype = shape_of(raw), getattr(raw, "dtype", None)
+    kind = kind_of_dtype(dtype)
+    if shape == () and kind == "float":
+        return
     if shape is None or dtype is None:
         given = f"{shown(raw)}, {kind_of(raw)}" if isinstance(raw, (int, str, type(None))) else kind_of(raw)
         msg = (
@@ -169,9 +173,9 @@ def check_scalar(value: Any, raw: Any) -> None:
             "or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)
-    is_scalar, kind = tuple(shape) == (), kind_of_dtype(dtype)
+    is_scalar = tuple(shape) == ()
     # Of a dtype whose name says nothing the framework knows whether it has a derivative.
-    if is_scalar and (kind == "float" or (kind == "" and not hasattr(dtype, "kind"))):
+    if is_scalar and kind == "" and not hasattr(dtype, "kind"):
         return
     remedy = "compute it in floating point" if is_scalar else "reduce it to a scalar, with sum() or mean()"
     if is_scalar and kind == "complex":

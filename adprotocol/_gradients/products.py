@@ -14,6 +14,7 @@ from adprotocol._gradients import output
 from adprotocol._gradients.call import ArrayCall, Call, array_binding, call_of, check_callable
 from adprotocol._hooks.non_differentiable import non_differentiable
 from adprotocol._rules.check import is_complex
+from adprotocol._rules.outline import ONE_ARRAY
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, PluginError, UndecidableError
 from adprotocol.messages import kind_of
@@ -204,14 +205,12 @@ def run_reverse(
         raise PluginError(msg)
     try:
         outputs, others, pull = binding.vjp(function, call.leaves, once)
-        gradients = checked(binding, "vjp", pull(None), count) if once else []
+        if once:
+            gradients = checked(binding, "vjp", pull(None), count)
+            return [*outputs, *others], kept[-1], lambda _: gradients
     finally:
         call.restore()
-
-    def pulled(cotangents: Any) -> Any:
-        return gradients if once else checked(binding, "vjp", pull(cotangents), count)
-
-    return [*outputs, *others], kept[-1], pulled
+    return [*outputs, *others], kept[-1], lambda cotangents: checked(binding, "vjp", pull(cotangents), count)
 
 
 def run_forward(call: ArrayCall | Call, tangents: list[Any], *, has_aux: bool) -> tuple[list[Any], Outline, list[Any]]:
@@ -234,6 +233,9 @@ def _function(call: ArrayCall | Call, *, has_aux: bool, once: bool = False) -> t
 
     def function(tracked: list[Any]) -> tuple[list[Any], list[Any]]:
         returned = output.run(call, tracked, has_aux=has_aux, once=once)
+        if once and not has_aux:
+            kept.append(ONE_ARRAY)
+            return [returned], []
         arrays, outline = output.taken_apart(returned, call.binding, has_aux=has_aux)
         kept.append(outline)
         return arrays[: outline.count], arrays[outline.count :]

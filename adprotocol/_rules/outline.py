@@ -52,7 +52,7 @@ class Outline:
         # The structure of the result, without residuals or auxiliary output.
         self.spec: Treespec = children_of(treespec)[0] if is_pair else treespec
         self._places = places
-        self.leaves = list(leaves)
+        self.leaves: list[Any] = list(leaves)
         for place in places:
             self.leaves[place] = None
         self.count: int = count

@@ -312,7 +312,7 @@ def test_a_plugin_without_value_and_grad_is_an_error_that_says_so(registered):
         lambda: grad(lambda x, w: x)(2.0, model["w"]),
         lambda: grad(lambda x: x, backend="fakefw")(2.0),
     ):
-        with pytest.raises(PluginError, match="'fakefw' has no hook vjp"):
+        with pytest.raises(PluginError, match="'fakefw' has neither the hook vjp nor jvp"):
             call()
 
 
