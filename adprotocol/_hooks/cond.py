@@ -43,8 +43,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         *operands: arrays, containers of them, or anything else.
 
     Returns:
-        The result of the chosen branch: arrays, Python scalars, None, or any
-        structure of them. Staged or batched branches must return equal values
+        The result of the chosen branch. It may hold arrays, Python scalars and
+        None, in any structure. Staged or batched branches must return equal values
         for leaves that are not arrays.
 
     Raises:

@@ -59,7 +59,7 @@ def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any]
         *operands: arrays, or containers of them; anything else is passed unchanged.
 
     Returns:
-        The chosen elements: arrays and numbers that broadcast with the mask, or a structure of these.
+        The chosen elements of arrays and numbers that broadcast with the mask, or of structures of these.
         Leaves that are not arrays must be equal in both results.
 
     Raises:
