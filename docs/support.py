@@ -1,9 +1,9 @@
 """The record of what the plugins support: the JSON of the conformance suite, cut to what changes only with the code.
 
 ``python docs/support.py`` runs the suite on each plugin and writes
-``docs/support/NAME.json``; ``--check`` writes nothing, shows what differs, and
-exits with 1 if something does. `generate` draws the support matrix from these
-files.
+``docs/support/NAME.json``, and the figures of the README and the front page;
+``--check`` writes nothing, shows what differs, and exits with 1 if something does.
+`generate` draws the support matrix from these files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import difflib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,10 @@ FOLDER = Path(__file__).parent / "support"
 BACKENDS = ("jax", "torch", "autograd", "numpy")
 # The records of the plugins in examples/plugins, which `make plugins` writes.
 OTHERS = FOLDER / "plugins"
+# The pages that say how many scenarios run, in the words of `figures`.
+ROOT = Path(__file__).parent.parent
+SHOWN = (ROOT / "README.md", ROOT / "docs" / "index.md")
+FIGURES = re.compile(r"[\d,]+ scenarios on JAX, [\d,]+ on PyTorch and [\d,]+ on autograd")
 KEPT = ("id", "outcome", "staged", "divergence")
 
 
@@ -110,6 +115,12 @@ def difference(name: str, text: str) -> str:
     return "\n".join(difflib.unified_diff(now.splitlines(), text.splitlines(), path.name, "now", lineterm="", n=0))
 
 
+def figures() -> str:
+    """Return how many scenarios of the records ran, as the README and the front page say it."""
+    jax, torch, autograd = (f"{report.ran:,}" for report in reports(("jax", "torch", "autograd")))
+    return f"{jax} scenarios on JAX, {torch} on PyTorch and {autograd} on autograd"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Write or check the records; return 1 if one that is checked differs, or a plugin does not conform."""
     parser = argparse.ArgumentParser(description="Run the conformance suite on each plugin and record the results.")
@@ -129,6 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif changes:
             FOLDER.mkdir(exist_ok=True)
             (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
+    if not arguments.check:
+        for page in SHOWN:
+            page.write_text(FIGURES.sub(figures(), page.read_text(encoding="utf-8")), encoding="utf-8")
     return status
 
 

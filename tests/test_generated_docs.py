@@ -66,6 +66,13 @@ def test_the_page_of_the_matrix_holds_picture_and_table_and_takes_nothing_from_e
     assert set(re.findall(r"https?://[^\"' )<]*", text)) == {"http://www.w3.org/2000/svg"}
 
 
+def test_the_readme_and_the_front_page_have_the_figures_of_the_record(generate):
+    recorded = generate.recorded
+    for page in recorded.SHOWN:
+        found = recorded.FIGURES.findall(page.read_text("utf-8"))
+        assert found == [recorded.figures()], f"{page.name}: run `make support`"
+
+
 def test_ranges_are_those_of_the_metadata(generate):
     text = generate.ranges()
     assert re.search(r"(?m)^\| JAX \| 0\.8 \| \d+\.\d+\.\d+ \|$", text)

@@ -43,18 +43,19 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         *operands: arrays, containers of them, or anything else.
 
     Returns:
-        The result of the chosen branch, arrays, Python scalars, None, any structure
-        of them. Where a branch is chosen later, what is not an array must be the
-        same in both.
+        The result of the chosen branch. It may hold arrays, Python scalars and
+        None, in any structure. Staged or batched branches must return equal values
+        for leaves that are not arrays.
 
     Raises:
         PredicateError: the predicate is not boolean (`PredicateShapeError`: not
             a scalar).
-        BranchError: a branch cannot be called.
-        BranchMismatchError: the results of staged branches differ.
+        BranchError: a branch is not callable.
+        BranchMismatchError: staged or batched branches return different structures,
+            shapes or dtypes.
         MixedFrameworksError: values of two frameworks.
 
-    After ``jax.lax.cond`` and ``torch.cond``.
+    Source: ``jax.lax.cond`` and ``torch.cond``.
     """
     if not (callable(true_fun) and callable(false_fun)):
         raise branch_error("cond", true_fun, false_fun)

@@ -53,14 +53,14 @@ class NonDifferentiable:
     NonDifferentiable(1.5)
 
     The label is a node of the frameworks' pytrees, not a static field: it may
-    hold a tracer, a change of its value recompiles nothing, and it need not be
-    hashable. `value`, arithmetic, comparison, indexing and functions of NumPy or
+    hold a tracer, a new value does not recompile, and it need not be hashable.
+    `value`, arithmetic, comparison, indexing and functions of NumPy or
     a framework give plain arrays that carry no derivative.
 
     Args:
         value: a number or an array of any shape and dtype.
 
-    Asked for in JAX issues 2588 (non-differentiable fields by type) and 2912
+    Source: JAX issues 2588 (non-differentiable fields by type) and 2912
     (static is not the same as non-differentiable).
     """
 

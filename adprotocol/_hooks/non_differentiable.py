@@ -50,13 +50,13 @@ def non_differentiable(value: Any, /) -> Any:
         The same value, or the wrapped function with its metadata.
 
     Raises:
-        NotConstantError: a class, a descriptor; of a decorated function, a result that
-            closes over tracked values.
+        NotConstantError: the value is a class or a descriptor, or a decorated function
+            returns a function that closes over tracked values.
         OpaqueValueError: an object that hides framework arrays in attributes; an
             iterator, such as the generator that a decorated function returns.
         UnclaimedTypeError: an array of a framework without a plugin.
 
-    After ``ChainRulesCore.@non_differentiable`` (Julia),
+    Source: ``ChainRulesCore.@non_differentiable`` (Julia),
     ``jax.lax.stop_gradient`` and ``torch.Tensor.detach``.
     """
     return lookup(type(value)).non_differentiable(value)

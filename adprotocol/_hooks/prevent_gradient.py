@@ -1,4 +1,4 @@
-"""`prevent_gradient`: the same value, which nobody may differentiate.
+"""`prevent_gradient`: the same value, and an error where it is differentiated.
 
 The answer of `within_gradient` decides. Where that is staged, the plugin's hook puts
 an operation into the program that passes the value on and has no derivative.
@@ -35,12 +35,11 @@ def prevent_gradient(value: Any, /, message: str) -> Any:
     ...     print(str(error).partition(" (")[0])
     the table has no derivative
 
-    The error is raised exactly where `within_gradient` of the value is True. Where
-    the framework knows now, that is in this call. Under JAX's jit, scan or
-    checkpoint it is raised when a transformation is applied later: ``jit(f)`` runs,
-    and ``grad(jit(f))`` raises. What passes costs no operation in the compiled
-    program. Use the result: an operation that nothing depends on may be dropped by a
-    compiler together with its error.
+    The error is raised exactly where `within_gradient` of the value is True: in this
+    call if the framework knows the answer now. Under JAX's jit, scan or checkpoint it
+    is raised when a transformation is applied later: ``jit(f)`` runs, and
+    ``grad(jit(f))`` raises. The check costs no operation in the compiled program. Use
+    the result: a compiler may drop an unused operation together with its error.
 
     Args:
         value: an array of any shape and dtype, or a container (dict, list, tuple,
@@ -59,7 +58,7 @@ def prevent_gradient(value: Any, /, message: str) -> Any:
             ``prevent_gradient``.
         ADProtocolError: as `within_gradient` does.
 
-    After ``tf.raw_ops.PreventGradient`` (TensorFlow).
+    Source: ``tf.raw_ops.PreventGradient`` (TensorFlow).
     """
     if not isinstance(message, str):
         msg = f"prevent_gradient was given {kind_of(message)} as message; give the text that the error will show"

@@ -1,4 +1,4 @@
-"""`where`: elementwise choice between two functions, of which nothing reaches a derivative where it is not chosen."""
+"""`where`: elementwise choice between two functions; nothing of the one not chosen reaches a derivative."""
 
 from __future__ import annotations
 
@@ -41,34 +41,34 @@ def where(mask: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any]
     >>> print(autograd.elementwise_grad(safe_sqrt)(np.array([0.0, 4.0])))
     [0.   0.25]
 
-    Both functions run, once, on all elements. Where a function is not chosen, its operands
-    are those of the first element for which it is, as constants: so no NaN or infinity
-    arises there that would reach the value, a gradient, a tangent or a derivative of higher order, as
-    it does from a plain ``where(mask, f(x), g(x))``.
+    Both functions run once, on all elements. Elements that do not take a function get the operands
+    of the first element that does, as constants. So no NaN or infinity of that function reaches the
+    value, a gradient, a tangent or a derivative of higher order, as it does from a plain
+    ``where(mask, f(x), g(x))``. Only operands are guarded, not closed-over arrays.
 
-    The functions must be elementwise along the axes of the mask, as under ``vmap``: what they return for
-    an element may depend on the operands at this element alone. With a mask of shape ``(n, 1)`` an element
-    is a row, and a norm of each row is such a function. What would fail for an element that is not
-    chosen, and not just be NaN, fails if a function computes it from what it closes over.
+    The functions must be elementwise along the axes of the mask, as under ``vmap``: the result for an
+    element may depend only on the operands at this element. With a mask of shape ``(n, 1)`` an element
+    is a row, and a norm of each row is such a function. Errors (not NaN) from closed-over values are
+    still raised, for example an index out of range.
 
     Args:
         mask: a boolean array of any shape that broadcasts with the operands, or a bool (then
             this is `cond`).
         true_fun: called with the operands.
         false_fun: called with the operands.
-        *operands: arrays, containers of them, or anything else, which comes as it is.
+        *operands: arrays, or containers of them; anything else is passed unchanged.
 
     Returns:
-        What the functions return, arrays and numbers that broadcast with the mask, or any one structure of these;
-        what is not an array must be the same in both.
+        The chosen elements of arrays and numbers that broadcast with the mask, or of structures of these.
+        Leaves that are not arrays must be equal in both results.
 
     Raises:
         PredicateError: the mask is not boolean.
-        BranchError: one of the functions cannot be called.
+        BranchError: one of the functions is not callable.
         BranchMismatchError: the structures of their results differ.
         MixedFrameworksError: values of two frameworks.
 
-    After the double ``where`` of JAX's FAQ
+    Source: the double ``where`` of JAX's FAQ
     (https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
     """
     cls, ran = type(mask), None

@@ -33,10 +33,10 @@ def within_gradient(value: Any = UNSET, /, *others: Any) -> Any:
     2.0
 
     Args:
-        value: an array, number or any other value, or a container of them
-            (dict, list, tuple, named tuple, dataclass, registered node), of any
-            shapes and dtypes. Integer and boolean arrays, numbers, strings,
-            None, functions and NumPy arrays are False.
+        value: an array of any shape and dtype, a number or any other value, or a
+            container of them (dict, list, tuple, named tuple, dataclass,
+            registered node). Integer and boolean arrays, numbers, strings, None,
+            functions and NumPy arrays are False.
         *others: more values; True if any leaf of any value is tracked.
 
     Returns:
@@ -46,14 +46,14 @@ def within_gradient(value: Any = UNSET, /, *others: Any) -> Any:
         `adprotocol.cond`, not with ``if``.
 
     Raises:
-        NoValuesError: without arguments (the answer depends on a value).
+        NoValuesError: no arguments (the answer depends on a value).
         MixedFrameworksError: the values belong to two frameworks.
         UnclaimedTypeError: an array of a framework without a plugin.
         OpaqueValueError: an object that hides framework arrays in attributes.
         PluginError: the plugin of the value's framework failed or is blocked.
 
-    The definition follows ``NNlib.within_gradient`` in Julia, extended to forward
-    mode and to staging compilers.
+    Source: ``NNlib.within_gradient`` (Julia), extended to forward mode and to staging
+    compilers.
     """
     if others:
         return ask((value, *others))
@@ -126,7 +126,7 @@ def explain(*values: Any) -> str:
         One line for each leaf, with its type, its plugin, the answer and the reason.
 
     Raises:
-        NoValuesError: without arguments.
+        NoValuesError: no arguments.
     """
     if not values:
         raise no_values("explain")
