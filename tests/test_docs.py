@@ -20,7 +20,8 @@ from adprotocol._dispatch import registry
 ROOT = Path(__file__).parent.parent
 SITE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "examples" / "solver_layer" / "README.md", *SITE]
-LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "examples" / "README.md"]
+ADOPTED = sorted((ROOT / "examples" / "adoption").glob("*/README.md"))
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "examples" / "README.md", *ADOPTED]
 PUBLIC = [name for name in adprotocol.__all__ if name != "__version__"]
 
 # A fence of Python, with `% raises: Name` before it if it is meant to raise, and

@@ -12,7 +12,7 @@ WRONG = {
     "params": ("within_gradient(params) if", "within_gradient(x) if", "test_the_model_trains_when_differentiated"),
     "flag": ("within_gradient(params) if training is None else training", "True", "test_the_flag"),
     "rule": ("cotangent * x / length", "cotangent * x", "test_the_rule_of_norm"),
-    "constant": ("prevent_gradient(non_differentiable(", "prevent_gradient((", "test_the_deviation_is_constant"),
+    "constant": ("deviation = non_differentiable(", "deviation = (", "test_the_deviation_is_constant"),
 }
 
 

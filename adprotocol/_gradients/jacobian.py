@@ -53,21 +53,21 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
         argnums: the arguments to differentiate with respect to.
         has_aux: whether `fun` returns a pair of the value and anything else.
         mode: ``"reverse"``, the default, runs `fun` once and pulls back a basis of the
-            outputs; ``"forward"`` pushes a basis of the leaves forward, which is faster
-            where the leaves have fewer elements than the outputs. Both have the same result.
-        chunk_size: how many rows of a basis are computed at once, all by default. With
-            fewer a large Jacobian takes less memory.
+            outputs. ``"forward"`` pushes a basis of the leaves forward, which is faster
+            where the leaves have fewer elements than the outputs. The result is the same.
+        chunk_size: how many rows of a basis are computed at once, all by default. Smaller
+            chunks save memory.
         backend: the framework for NumPy arrays and Python numbers.
 
     Returns:
         A function of the arguments of `fun` that returns the Jacobian, with `has_aux`
-        ``(jacobian, aux)``: the structure of the value, with None for what is a
-        constant, and for each output the structure of the gradient of `grad`, with
-        the shape of the output before the shape of each leaf.
+        ``(jacobian, aux)``. It is the structure of the value, with None for a constant. For
+        each output it holds the structure of the gradient of `grad`, with the shape of
+        the output before the shape of each leaf.
 
     Raises:
-        OutputError: as for `vjp`; or an output is complex in reverse mode.
-        ArgumentError: `mode` or `chunk_size` is none of the above; or a leaf is complex
+        OutputError: as for `vjp`, or an output is complex in reverse mode.
+        ArgumentError: `mode` or `chunk_size` is none of the above, or a leaf is complex
             in forward mode.
         ADProtocolError: as `value_and_grad` does.
 

@@ -37,8 +37,8 @@ def trainable(tree: Any, where: Any = None) -> Any:
         where: overrides declarations and flags for this call: a function of
             ``(path, leaf)`` that returns a bool; a mask, bools in the structure of
             `tree` or of its upper part; one pattern or several over dotted paths
-            (``"*.variance"``, ``["layers.0.*", "scale"]``; * matches dots too). One with
-            a wildcard passes over leaves that can never take a gradient.
+            (``"*.variance"``, ``["layers.0.*", "scale"]``; * matches dots too). A
+            pattern with a wildcard passes over leaves that can never take a gradient.
 
     Returns:
         The structure of `tree`. The leaves are the identical objects.
@@ -46,8 +46,8 @@ def trainable(tree: Any, where: Any = None) -> Any:
     Raises:
         SelectionError: a pattern matches nothing, a mask has another structure or
             holds something other than bools, a predicate returns something other
-            than a bool, or a selected leaf can never take a gradient (by a pattern
-            with a wildcard: if no other is selected).
+            than a bool, or a selected leaf can never take a gradient (for a pattern
+            with a wildcard only if it selects no other leaf).
         DeclarationError: a class declares a field that it does not have.
         TreeError: the structure contains itself, is too deep, or has a node that
             cannot be rebuilt with None in it.
@@ -63,7 +63,7 @@ def trainable(tree: Any, where: Any = None) -> Any:
 def trainable_mask(tree: Any, where: Any = None) -> Any:
     """Return the same structure with a bool at every leaf: whether it takes a gradient.
 
-    Optimisers take such a mask: ``optax.masked(optimizer, mask)``, or parameter groups of ``torch.optim``.
+    Use the mask with ``optax.masked(optimizer, mask)``, or to make parameter groups for ``torch.optim``.
 
     >>> import adprotocol
     >>> model = {"kernel": {"variance": 1.0, "lengthscale": 2.0}, "order": 3}
@@ -76,13 +76,13 @@ def trainable_mask(tree: Any, where: Any = None) -> Any:
 
     Returns:
         The structure of `tree`, with True, False, or None where `tree` has None.
-        A torch module gives a dict from qualified name to bool. The mask is also a
-        ``where``.
+        A torch module gives a dict from qualified name to bool. `where` accepts
+        the mask.
 
     Raises:
         ADProtocolError: as `trainable` does.
 
-    As ``optax.masked`` and ``optax.partition`` take it.
+    The form is that of ``optax.masked`` and ``optax.partition``.
     """
     structure = _selected(tree, where)
     return structure.with_leaves(
@@ -102,7 +102,7 @@ def partition(
     >>> adprotocol.combine(params, rest)
     {'w': 1.0, 'order': 3}
 
-    Without `strict` any leaf may be selected, to split a structure by another question:
+    With ``strict=False`` any leaf may be selected, to split a structure for another purpose:
 
     >>> adprotocol.partition({"w": 1.0, "order": 3}, lambda path, leaf: isinstance(leaf, int), strict=False)
     ({'w': None, 'order': 3}, {'w': 1.0, 'order': None})
@@ -112,8 +112,8 @@ def partition(
         where: as for `trainable`.
         strict: whether to refuse a selected leaf that cannot take a gradient
             (an integer, a label, a function).
-        is_leaf: called with each node on the way down; one for which it returns True is
-            a leaf as a whole. It takes no gradient, so it is for use without `strict`.
+        is_leaf: called with each node on the way down. If it returns True, the node is
+            one leaf. Such a leaf takes no gradient, so pass ``strict=False`` too.
 
     Returns:
         Two structures like `tree`. The leaves are the identical objects.
@@ -134,9 +134,10 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
     >>> adprotocol.combine({"w": 1.5, "order": None}, {"w": 1.0, "order": 3})
     {'w': 1.5, 'order': 3}
 
-    With `like`, a model, the result is used as the model is. A ``torch.nn.Module``,
-    whose structure is a dict from qualified name to tensor, then gives a stand-in: a
-    module of the same class with the tensors of `trees`. The model is not touched.
+    With `like`, a model, the result can be called as the model can. For a
+    ``torch.nn.Module``, whose structure is a dict from qualified name to tensor, the
+    result is a stand-in: a module of the same class with the tensors of `trees`. The
+    model is not touched.
 
     >>> import torch
     >>> module = torch.nn.Linear(2, 1)
@@ -152,15 +153,15 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
         like: the model whose structure they have. Its leaves are not used.
 
     Returns:
-        The structure of the first, or that of `like`. The leaves are the identical
-        objects; only the buffers of a module are copied, because a call may change
-        them in place.
+        The structure of the first tree, or that of `like`. The leaves are the identical
+        objects. Only the buffers of a module are copied, because a call may change them
+        in place.
 
     Raises:
         TreeError: the structures differ, none was given, or, with `like`, none has
             one of its leaves.
-        UndecidableError: a module that is scripted or compiled, or that holds a function
-            with a reference of its own to a part of the module, or a tensor in a list or dict.
+        UndecidableError: the module is scripted or compiled, or holds a function that
+            refers to a part of the module, or a tensor in a list or dict.
 
     After ``equinox.combine`` and ``torch.func.functional_call``.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def vjp(
     fun: Callable[..., Any], *primals: Any, where: Any = None, has_aux: bool = False, backend: str | None = None
 ) -> Any:
-    """Return the value of `fun` and a function that pulls a cotangent of it back to the leaves of `primals`.
+    """Return the value of `fun`, and a function that pulls a cotangent of the value back to the primals.
 
     >>> import adprotocol
     >>> def fun(model, x):
@@ -42,9 +42,8 @@ def vjp(
     >>> print(float(model["w"]), model["order"], float(x))
     5.0 None 2.0
 
-    `fun` runs once. The function returned may be called any number of times, later and
-    in another thread too. Value and gradients can be differentiated again, by the
-    cotangent as well.
+    `fun` runs once. Call the returned function as often as you like, later or in another
+    thread. Value and gradients can be differentiated again, also by the cotangent.
 
     Args:
         fun: a function of the primals. It returns arrays of inexact dtype in any
@@ -57,10 +56,10 @@ def vjp(
 
     Returns:
         ``(value, pull)``, with `has_aux` ``(value, pull, aux)``. ``pull(cotangent)`` takes
-        the structure of the value with arrays of the same shapes (other dtypes are
-        converted, a Python number serves for shape ``()``), and None for zeros and for
-        what is a constant. It returns a tuple with a gradient for each primal, in the
-        structure of ``trainable(primal, where)``: zeros for a leaf without influence.
+        the structure of the value with arrays of the same shapes, or a Python number for
+        shape ``()``. Other dtypes are converted. None stands for zeros, and for the
+        cotangent of a constant. It returns a tuple with a gradient for each primal, in
+        the structure of ``trainable(primal, where)``: zeros for a leaf without influence.
 
     Raises:
         OutputError: the value has no array that can carry a derivative, or with
@@ -71,7 +70,7 @@ def vjp(
         UndecidableError: a second pull through a function compiled by ``torch.compile``.
         ADProtocolError: as `value_and_grad` does.
 
-    Of a scalar ``pull(1.0)`` is the gradient of `grad`: complex leaves and cotangents
+    For a scalar ``pull(1.0)`` is the gradient of `grad`: complex leaves and cotangents
     follow the framework's convention. After ``jax.vjp`` and ``equinox.filter_vjp``.
     """
     check_callable("vjp", fun)
@@ -116,9 +115,10 @@ def jvp(
     >>> print(float(value), float(tangent))
     6.0 3.0
 
-    Forward mode of the framework; where it, or one of its operations, has none, the
-    transpose of what `vjp` returns, checked against that. A Hessian-vector product is
-    ``jvp(grad(loss), (x,), (v,))``.
+    The framework's forward mode computes it. Where the framework, or one of its
+    operations, has none, `jvp` differentiates what `vjp` returns (double backward), and
+    checks the result against that. A Hessian-vector product is
+    ``jvp(grad(loss), (x,), (v,))[1]``.
 
     Args:
         fun: a function of the primals, as for `vjp`.
@@ -132,8 +132,8 @@ def jvp(
 
     Returns:
         ``(value, tangent)``, with `has_aux` ``(value, tangent, aux)``. The tangent has the
-        structure of the value: zeros for an output that does not move, and None for what
-        is a constant.
+        structure of the value: zeros for an output that does not move, and None for a
+        constant.
 
     Raises:
         OutputError: as for `vjp`.

@@ -15,17 +15,17 @@ def steepest_ascent(gradient: Any) -> Any:
     >>> adprotocol.steepest_ascent({"w": numpy.array(1.0 + 2.0j), "scale": 3.0, "name": None})
     {'w': np.complex128(1-2j), 'scale': 3.0, 'name': None}
 
-    Real gradients are that direction. For complex leaves JAX and autograd return its conjugate, so that
-    ``parameter - rate * slope`` would go up along the imaginary part, and PyTorch returns the direction itself.
+    Real gradients are that direction. For complex leaves PyTorch returns the direction itself. JAX and autograd return
+    its conjugate, with which ``parameter - rate * slope`` climbs along the imaginary part.
 
     Args:
         gradient: a structure as `grad` returns it, of arrays of any shapes and dtypes.
 
     Returns:
-        The structure, with the conjugates of complex arrays where the framework has that convention.
+        The same structure, with complex arrays conjugated where the framework has that convention.
 
     Raises:
-        PluginError: the plugin of a complex array does not tell the convention, by its hook `array_functions`.
+        PluginError: the plugin of a complex array does not declare its convention in its hook `array_functions`.
 
     Source: ``jax.grad`` and https://pytorch.org/docs/stable/notes/autograd.html#autograd-for-complex-numbers
     """

@@ -12,29 +12,29 @@ if TYPE_CHECKING:
 
 
 def tree_map(fun: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Return the structure of `tree` with `fun` applied to each leaf, and to the leaves at the same places of others.
+    """Apply `fun` to each leaf of `tree`, and to the leaves of other structures at the same places.
 
     >>> import adprotocol
     >>> model = {"w": 1.0, "order": None, "scale": adprotocol.NonDifferentiable(4.0)}
     >>> adprotocol.tree_map(lambda leaf: 10.0 * leaf, model)
     {'w': 10.0, 'order': None, 'scale': NonDifferentiable(40.0)}
 
-    A step of gradient descent; a gradient has None for what takes none:
+    A step of gradient descent, where a gradient has None for a frozen leaf:
 
     >>> gradient = {"w": 0.5, "order": None, "scale": None}
     >>> adprotocol.tree_map(lambda leaf, slope: leaf if slope is None else leaf - slope, model, gradient)
     {'w': 0.5, 'order': None, 'scale': NonDifferentiable(4.0)}
 
     Args:
-        fun: called with a leaf of `tree` and the leaves of the others at its place.
+        fun: called with a leaf of `tree` and the leaves of `rest` at the same place.
         tree: arrays of any shapes and dtypes, in dataclasses, named tuples, attrs
             classes, dicts, lists, tuples, torch modules and registered nodes. None in
             it stays None. A label is a node: `fun` gets the value in it, constant, and
             the result is labelled again.
         *rest: structures like `tree`. `fun` gets None where one has None, and the
             value where one has a label.
-        is_leaf: called with each node, label and None of the structures; `fun` gets
-            what it returns True for as a whole.
+        is_leaf: called with each node, label and None. If it returns True, `fun` gets
+            that as one leaf.
 
     Returns:
         A structure of the class of `tree`. A torch module gives a dict from

@@ -30,9 +30,9 @@ def value_and_grad(
 
     A leaf that takes no gradient costs nothing: nothing is saved or computed for
     it. Gradients that pass through a frozen part are unchanged. An array at two
-    places has a partial derivative at each. The framework is found from the
-    arguments. The result composes with itself and with native transformations,
-    inside and around them.
+    places has a partial derivative at each. The arguments decide which framework
+    differentiates. The result composes with itself and with native
+    transformations, inside and around them.
 
     Args:
         fun: a function of the arguments that returns a real floating-point
@@ -40,13 +40,12 @@ def value_and_grad(
             Called once.
         where: which leaves take gradients, as for `trainable`. With several
             `argnums` a mask is a tuple of masks, one for each, and paths start
-            again in each argument.
+            over in each argument.
         argnums: the position, or the positions, of the arguments to
             differentiate with respect to.
         has_aux: whether `fun` returns a pair of the scalar and anything else.
-        backend: the name of a framework, for arguments that are NumPy arrays and
-            Python numbers only. By default the plugin that differentiates NumPy
-            (autograd's) takes them.
+        backend: the framework that differentiates, if all arguments are NumPy
+            arrays and Python numbers. By default autograd's plugin does.
 
     Returns:
         A function of the arguments of `fun` that returns ``(value, gradient)``,
@@ -66,7 +65,7 @@ def value_and_grad(
         MixedFrameworksError: values of two frameworks.
         ADProtocolError: as `trainable` does.
 
-    Complex leaves follow the framework's convention. After
+    Gradients of complex leaves follow the framework's convention. After
     ``jax.value_and_grad`` and ``equinox.filter_value_and_grad``.
     """
     check_callable("value_and_grad", fun)

@@ -43,20 +43,20 @@ def custom_derivative(
     >>> print(autograd.grad(log1pexp)(0.0), autograd.grad(autograd.grad(log1pexp))(0.0))
     0.5 0.25
 
-    The rule for reverse mode, given by ``.defvjp``, is called with the cotangent, what the
-    function returned, and its arguments; it returns a tuple with the gradient for each
-    positional argument, in that argument's structure, or for one argument that is no tuple
-    the gradient itself. None in the tuple stands for zeros. In place of a gradient it may
-    return a function without arguments, which is called only if that gradient is needed.
-    The rule for forward mode, given by ``.defjvp``, is called with the
-    tuple of the tangents instead, and returns the tangent of the result. If only one is
-    given, the other follows from it, as both are linear in what flows. Everything in a rule
-    carries its own derivative, so derivatives of higher order follow from the rule applied
-    again. No cotangent is conjugated: ``Re sum(vjp(ct) * t) == Re sum(ct * jvp(t))``.
+    The rule given to ``.defvjp`` is for reverse mode. It gets the cotangent, what the
+    function returned, and its arguments. It returns a tuple with a gradient for each
+    positional argument, in that argument's structure, or the gradient itself for a single
+    argument that is no tuple. None in the tuple stands for zeros. A function without
+    arguments in place of a gradient is called only if that gradient is needed.
 
-    Integers, strings, functions and labels among the arguments are constants, and so are
-    keyword-only arguments. The function itself is never differentiated, and neither is what
-    it closes over.
+    The rule given to ``.defjvp`` is for forward mode. It gets the tuple of tangents in
+    place of the cotangent, and returns the tangent of the result. One rule is enough: both
+    are linear in what flows, so the other follows. Everything in a rule carries its own
+    derivative, so derivatives of higher order differentiate the rule. Nothing is
+    conjugated: ``Re sum(vjp(ct) * t) == Re sum(ct * jvp(t))``.
+
+    Integers, strings, functions, labels and keyword-only arguments are constants. No
+    derivative goes through the operations of the function or the values it closes over.
 
     Args:
         fun: the function, of arrays of any shapes and dtypes, structures of them, and
@@ -64,9 +64,9 @@ def custom_derivative(
         has_residuals: whether the function returns a pair ``(result, residuals)``. Callers
             get the result, rules the pair. Residuals are of any type in eager code, and
             structures of arrays where a compiler traces. Such a rule is differentiated once.
-            It may leave out the arguments, which are then not kept.
-        reverse_only: whether the function has a rule for reverse mode that is not linear in the
-            cotangent, such as one that clips it. Forward mode then raises.
+            It may leave out the arguments, which are then not saved.
+        reverse_only: whether the rule for reverse mode is not linear in the cotangent, such
+            as one that clips it. Forward mode then raises.
 
     Returns:
         The function, with its metadata and the methods ``defvjp`` and ``defjvp``. With
@@ -75,8 +75,8 @@ def custom_derivative(
     Raises:
         RuleError: a rule is missing, is given twice, or returns a gradient of another
             count, structure or shape, or a complex one for a real argument; the function
-            closes over a value that is differentiated; a mode for which there is no rule
-            needs the transpose of one that is not linear, or is declared `reverse_only`.
+            closes over a differentiated value; a mode without a rule needs the transpose of
+            one that is not linear or is `reverse_only`.
         GradientPreventedError: a keyword-only argument is differentiated, or a rule that is
             differentiated once is differentiated again.
 

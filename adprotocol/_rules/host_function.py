@@ -39,22 +39,21 @@ def host_function(
     >>> solve(2.0 * np.eye(2), np.ones(2))
     array([0.5, 0.5])
 
-    It gets NumPy arrays, which are read-only, in place of the framework's, wherever these
-    are in its arguments; its results become arrays of the same framework and device, of the
-    dtypes that `like` tells, or else in the precision of the arguments. Eager code calls it
-    exactly as written. It has to be pure: a compiler may leave out a call whose result
-    nobody uses, or repeat one. Its derivative raises, unless `custom_derivative` gives it a
-    rule; as a rule itself it is differentiated once.
+    It gets read-only NumPy arrays in place of the framework's. Its results become arrays of
+    the same framework and device, with the dtypes of `like`, or without it in the precision
+    of the arguments. Eager code calls it exactly as written. It has to be pure: a compiler
+    may leave out a call whose result nobody uses, or repeat one. Its derivative raises,
+    unless `custom_derivative` gives it a rule. As a rule itself it is differentiated once.
 
     Args:
         fun: the function, of arrays of any shapes and dtypes, structures of them, and
             other values. Without it, a decorator.
-        like: called with the same arguments, returns the structure of the result with
-            arrays of its shapes and dtypes; their values do not matter. It gets arrays
-            that take no memory and hold zeros, and is called once for arguments of equal
-            shapes, dtypes and numbers. A program that a compiler stages needs it.
+        like: returns the structure of the result, with arrays of its shapes and dtypes;
+            their values do not matter. It is called with zero-stride dummies of the
+            arguments, once for each set of shapes, dtypes and numbers. A program that a
+            compiler stages needs it.
         batched: whether the function takes any number of leading axes, the same for
-            every array. Under vmap it is then called once, and else for each row.
+            every array. Under vmap it is then called once, otherwise for each row.
 
     Returns:
         The function, with its metadata.

@@ -29,8 +29,8 @@ def register_trainable(cls: type, names: Iterable[str]) -> None:
     >>> adprotocol.trainable(Kernel(1.0, 2.0))
     Kernel(variance=1.0, lengthscale=None)
 
-    Subclasses inherit it. It overrides a `__trainable__` of the same class; a
-    declaration of a subclass overrides both. Registering again replaces it.
+    Subclasses inherit the declaration, unless they have their own. It overrides a
+    `__trainable__` of the same class. Registering again replaces it.
 
     Args:
         cls: a class whose instances are nodes of structures: a dataclass, a

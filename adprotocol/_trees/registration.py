@@ -37,7 +37,7 @@ def register_structure(
     flatten: Callable[[Any], tuple[Any, Any]] | None = None,
     unflatten: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
-    """Make a class a node of every framework's own trees, those of frameworks imported later included.
+    """Make a class a node of every framework's own trees, also of a framework imported later.
 
     >>> import dataclasses, jax
     >>> from adprotocol import register_structure
@@ -51,14 +51,14 @@ def register_structure(
     >>> jax.tree.map(lambda leaf: 10 * leaf, Line(2.0))
     Line(slope=20.0, degree=1)
 
-    The functions of this package need no registration. Those of a framework do, if
-    an instance is itself an argument or a result: ``jax.jit``, ``jax.vmap``, optax,
-    ``torch.func``, ``torch.vmap``, and optree in the namespace ``"adprotocol"``. No
-    framework is imported; one that is imported later learns the class before its
-    import returns. Instances are rebuilt without calling ``__init__``.
+    The functions of this package need no registration. Those of a framework do if an
+    instance is an argument or a result: ``jax.jit``, ``jax.vmap``, optax, ``torch.func``,
+    ``torch.vmap``, and optree in the namespace ``"adprotocol"``. No framework is imported.
+    One that is imported later learns the class before its import returns. Instances are
+    rebuilt without calling ``__init__``.
 
-    A class of another kind is given with two functions, as the tree libraries take them:
-    a quantity with a unit, or a labelled array, around an array that is differentiated.
+    Give a class of another kind, such as a quantity with a unit or a labelled array, with
+    two functions, in the convention of the tree libraries:
 
     >>> class Quantity:
     ...     def __init__(self, magnitude, unit):
@@ -70,24 +70,20 @@ def register_structure(
     >>> print(jax.grad(lambda q: q.magnitude**2)(Quantity(3.0, "m")).magnitude)
     6.0
 
-    A tree library that knows the class already, because it was registered there by
-    other means, keeps what it knows; the others get this. Registering a class again
-    with the same static fields changes nothing. Subclasses are registered each for
-    itself.
+    A tree library where the class is already registered keeps that registration.
+    Registering a class again with the same static fields changes nothing. Register each
+    subclass for itself.
 
     Args:
-        cls: a dataclass (of any kind), an attrs class or a named tuple, or with the two
-            functions any class. Left out for
-            the form ``@register_structure(static=...)`` of the decorator, which
-            stands above ``@dataclass``.
-        static: the names of fields that are not leaves but part of the structure:
-            strings, functions, sizes. They are hashed and compared, and a framework
-            compiles again for another value. Fields that are declared static as
-            Equinox and flax do are static anyway. A named tuple cannot have any:
-            PyTorch flattens all of its fields.
-        flatten: takes an instance; returns its children, and what else it takes to rebuild
-            it, which is static.
-        unflatten: takes the latter and any children, None among them; returns an instance.
+        cls: a dataclass (of any kind), an attrs class or a named tuple; with the two
+            functions any class. Leave it out in the decorator
+            ``@register_structure(static=...)``, which stands above ``@dataclass``.
+        static: the names of fields that are part of the structure, not leaves: strings,
+            functions, sizes. They are hashed and compared, and a framework compiles again
+            for another value. Fields declared static as in Equinox and flax are static
+            anyway. A named tuple cannot have any: PyTorch flattens all of its fields.
+        flatten: returns the children of an instance, and the static data that rebuilds it.
+        unflatten: returns an instance from the static data and any children, None included.
 
     Returns:
         The class itself.

@@ -1,4 +1,4 @@
-"""The ported rules of docs/custom_rules.md, as they stand there, on every framework."""
+"""The rules of docs/ported_rules.md, as they stand there, on every framework."""
 
 import re
 from pathlib import Path
@@ -12,15 +12,14 @@ import adprotocol
 from adprotocol.conformance import check_rule
 from adprotocol.errors import GradientPreventedError
 
-PAGE = Path(__file__).parents[2] / "docs" / "custom_rules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "ported_rules.md"
 DEFINES = re.compile(r"(?:@|def |from scipy)")
 
 
 def ported():
     """Run the blocks of the section that define, and none of those that show a result."""
-    section = PAGE.read_text("utf-8").partition("\n## Ported rules\n")[2].partition("\n## ")[0]
     found = {"np": np, "custom_derivative": adprotocol.custom_derivative, "host_function": adprotocol.host_function}
-    for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
+    for code in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL):
         if DEFINES.match(code):
             exec(code, found)  # noqa: S102  (the page is ours)
     return SimpleNamespace(**found)
