@@ -215,6 +215,17 @@ def to_markdown(matrix: Matrix) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def summary(matrix: Matrix) -> str:
+    """Return one table of hooks by single transformations, each cell with the signs of all backends."""
+    heads = (html.escape(hook).replace("_", "_<wbr>") for hook in matrix.hooks)
+    lines = [f"| under | {' | '.join(heads)} |", "| --- |" + " --- |" * len(matrix.hooks)]
+    for row in matrix.groups()[GROUPS[0]]:
+        of_hooks = [matrix.cells_of(row, [hook]) for hook in matrix.hooks]
+        signs = [" ".join(LOOKS[cell.state].sign for cell in cells if cell) for cells in of_hooks]
+        lines.append(f"| {escaped(row)} | {' | '.join(signs)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _plain(cell: Cell | None) -> str:
     if cell is None:
         return ""

@@ -1,7 +1,10 @@
 """The support matrix of the pages: the worst outcome in each cell, as table, page and picture."""
 
+import re
 import xml.etree.ElementTree as ET
 
+import matrix_picture
+import pictures
 import pytest
 import support
 import support_matrix
@@ -12,6 +15,7 @@ from adprotocol.conformance import Report, Result, all_scenarios
 from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 from adprotocol.divergence import Divergence
 
+PAGE = 816  # the width of a page's text in pixels
 UNDER = "within_gradient/grad-of-jit"
 
 
@@ -49,6 +53,20 @@ def test_a_cell_shows_the_worst_outcome_and_how_many_passed():
     page = support_matrix.to_html(matrix)
     assert page.count("<td class=") == 2
     ET.fromstring(matrix_to_svg(matrix))  # noqa: S314  (our own)
+
+
+@pytest.mark.parametrize("reports", [support.reports(pictures.FRAMEWORKS), support.others()])
+def test_the_letters_of_the_picture_are_legible_on_a_page(reports):
+    layout = matrix_picture.Layout.of(Matrix.of({each.backend: each for each in reports}))
+    assert min(matrix_picture.TEXT, matrix_picture.TITLE) * PAGE / layout.width >= 9
+
+
+def test_the_summary_has_the_signs_of_all_backends_for_each_single_transformation():
+    matrix = Matrix.of({each.backend: each for each in support.reports(pictures.FRAMEWORKS)})
+    lines = support_matrix.summary(matrix).splitlines()
+    assert len(lines) == 2 + len(matrix.groups()[support_matrix.GROUPS[0]])
+    assert {line.count(" | ") for line in lines} == {len(matrix.hooks)}
+    assert re.search(r"(?m)^\| jit \| ◐ - - ", "\n".join(lines))
 
 
 def test_the_recorded_matrix_has_a_column_for_each_backend():
