@@ -122,4 +122,3 @@ def short(text: str, limit: int = 36) -> str:
 def titled(matrix: Matrix, backend: str) -> str:
     """Return a backend with its version on one line."""
     return short(f"{backend} {matrix.versions[backend]}".strip())
-
