@@ -85,6 +85,8 @@ def css_class(state: str) -> str:
 
 # The row of the scenarios that are about no transformation.
 NO_TRANSFORM = "no transform"
+# A transformation has a column in the summary if so many hooks have scenarios for it.
+_FEWEST_HOOKS = 3
 GROUPS = ("one transform or none", "two, nested", "three and more")
 
 
@@ -217,12 +219,16 @@ def to_markdown(matrix: Matrix) -> str:
 
 def summary(matrix: Matrix) -> str:
     """Return one table of hooks by single transformations, each cell with the signs of all backends."""
-    heads = (html.escape(hook).replace("_", "_<wbr>") for hook in matrix.hooks)
-    lines = [f"| under | {' | '.join(heads)} |", "| --- |" + " --- |" * len(matrix.hooks)]
-    for row in matrix.groups()[GROUPS[0]]:
-        of_hooks = [matrix.cells_of(row, [hook]) for hook in matrix.hooks]
-        signs = [" ".join(LOOKS[cell.state].sign for cell in cells if cell) for cells in of_hooks]
-        lines.append(f"| {escaped(row)} | {' | '.join(signs)} |")
+    known = {(row, hook) for row, hook, _ in matrix.cells}
+    columns = [
+        row for row in matrix.groups()[GROUPS[0]] if sum((row, hook) in known for hook in matrix.hooks) >= _FEWEST_HOOKS
+    ]
+    heads = (escaped(row).replace("_", "_<wbr>") for row in columns)
+    lines = [f"| | {' | '.join(heads)} |", "| --- |" + " --- |" * len(columns)]
+    for hook in matrix.hooks:
+        cells = ([cell for cell in matrix.cells_of(row, [hook]) if cell] for row in columns)
+        signs = (" ".join(LOOKS[cell.state].sign for cell in found) for found in cells)
+        lines.append(f"| {escaped(hook)} | {' | '.join(signs)} |")
     return "\n".join(lines) + "\n"
 
 

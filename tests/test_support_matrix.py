@@ -1,6 +1,5 @@
 """The support matrix of the pages: the worst outcome in each cell, as table, page and picture."""
 
-import re
 import xml.etree.ElementTree as ET
 
 import matrix_picture
@@ -61,12 +60,13 @@ def test_the_letters_of_the_picture_are_legible_on_a_page(reports):
     assert min(matrix_picture.TEXT, matrix_picture.TITLE) * PAGE / layout.width >= 9
 
 
-def test_the_summary_has_the_signs_of_all_backends_for_each_single_transformation():
+def test_the_summary_has_a_row_for_each_hook_with_the_signs_of_all_backends():
     matrix = Matrix.of({each.backend: each for each in support.reports(pictures.FRAMEWORKS)})
-    lines = support_matrix.summary(matrix).splitlines()
-    assert len(lines) == 2 + len(matrix.groups()[support_matrix.GROUPS[0]])
-    assert {line.count(" | ") for line in lines} == {len(matrix.hooks)}
-    assert re.search(r"(?m)^\| jit \| ◐ - - ", "\n".join(lines))
+    head, _, *rows = support_matrix.summary(matrix).splitlines()
+    assert [row.split(" | ")[0].strip("| ").replace("\\", "") for row in rows] == list(matrix.hooks)
+    jit = head.split(" | ").index("jit")
+    assert rows[0].split(" | ")[jit] == "◐ - -"
+    assert {row.count(" | ") for row in rows} == {head.count(" | ")}
 
 
 def test_the_recorded_matrix_has_a_column_for_each_backend():
