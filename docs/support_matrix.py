@@ -227,7 +227,8 @@ def summary(matrix: Matrix) -> str:
     lines = [f"| | {' | '.join(heads)} |", "| --- |" + " --- |" * len(columns)]
     for hook in matrix.hooks:
         cells = ([cell for cell in matrix.cells_of(row, [hook]) if cell] for row in columns)
-        signs = (" ".join(LOOKS[cell.state].sign for cell in found) for found in cells)
+        # Signs that no line is broken between: a hyphen would allow that.
+        signs = ("&nbsp;".join(LOOKS[cell.state].sign.replace("-", "&#8209;") for cell in found) for found in cells)
         lines.append(f"| {escaped(hook)} | {' | '.join(signs)} |")
     return "\n".join(lines) + "\n"
 
