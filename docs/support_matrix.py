@@ -228,7 +228,7 @@ def summary(matrix: Matrix) -> str:
     for hook in matrix.hooks:
         cells = ([cell for cell in matrix.cells_of(row, [hook]) if cell] for row in columns)
         # Signs that no line is broken between: a hyphen would allow that.
-        signs = ("&nbsp;".join(LOOKS[cell.state].sign.replace("-", "&#8209;") for cell in found) for found in cells)
+        signs = ("&#8239;".join(LOOKS[cell.state].sign.replace("-", "&#8209;") for cell in found) for found in cells)
         lines.append(f"| {escaped(hook)} | {' | '.join(signs)} |")
     return "\n".join(lines) + "\n"
 

@@ -65,7 +65,7 @@ def test_the_summary_has_a_row_for_each_hook_with_the_signs_of_all_backends():
     head, _, *rows = support_matrix.summary(matrix).splitlines()
     assert [row.split(" | ")[0].strip("| ").replace("\\", "") for row in rows] == list(matrix.hooks)
     jit = head.split(" | ").index("jit")
-    assert rows[0].split(" | ")[jit] == "◐&nbsp;&#8209;&nbsp;&#8209;"
+    assert rows[0].split(" | ")[jit] == "◐&#8239;&#8209;&#8239;&#8209;"
     assert {row.count(" | ") for row in rows} == {head.count(" | ")}
 
 
