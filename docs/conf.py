@@ -41,7 +41,6 @@ napoleon_use_rtype = False
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = ["site.js"]
 html_title = f"adprotocol {release}"
 html_logo = html_favicon = "_static/logo.svg"
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")

@@ -32,7 +32,7 @@ from matrix_picture import matrix_to_svg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from adprotocol.conformance import Scenario
+    from adprotocol.conformance import Report, Scenario
     from adprotocol.extend import Divergence
 
 GENERATED = Path(__file__).parent / "generated"
@@ -110,11 +110,16 @@ def support() -> str:
         for head, found in parts
         if found
     ]
-    return "\n\n".join([*lines, support_matrix.to_markdown(_matrix())])
+    return "\n\n".join([*lines, support_matrix.to_markdown(_matrix(*recorded.reports(), *recorded.others()))])
 
 
-def _matrix() -> support_matrix.Matrix:
-    return support_matrix.Matrix.of({report.backend: report for report in (*recorded.reports(), *recorded.others())})
+def support_summary() -> str:
+    """Return the table of hooks by transformations for the three frameworks."""
+    return support_matrix.summary(_matrix(*recorded.reports(pictures.FRAMEWORKS)))
+
+
+def _matrix(*reports: Report) -> support_matrix.Matrix:
+    return support_matrix.Matrix.of({report.backend: report for report in reports})
 
 
 SUPPORT_TABLE = """\
@@ -144,8 +149,8 @@ svg {{ max-width: 100%; height: auto; }}
 
 def support_table() -> str:
     """Return the support matrix as a self-contained page: the picture, and a table that names the scenarios."""
-    matrix = _matrix()
-    return SUPPORT_TABLE.format(picture=matrix_to_svg(matrix), table=support_matrix.to_html(matrix))
+    matrix = _matrix(*recorded.reports(), *recorded.others())
+    return SUPPORT_TABLE.format(picture=support_picture(), table=support_matrix.to_html(matrix))
 
 
 def table_of(backend: str) -> str:
@@ -156,8 +161,13 @@ def table_of(backend: str) -> str:
 
 
 def support_picture() -> str:
-    """Return the picture of the support matrix."""
-    return matrix_to_svg(_matrix())
+    """Return the picture of the support matrix of the three frameworks."""
+    return matrix_to_svg(_matrix(*recorded.reports(pictures.FRAMEWORKS)))
+
+
+def others_picture() -> str:
+    """Return that of the plugins of others."""
+    return matrix_to_svg(_matrix(*recorded.others()))
 
 
 def error_index() -> str:
@@ -219,7 +229,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-index.md": error_index,
     "ranges.md": ranges,
     "releases.md": releases,
+    "support-hooks.md": support_summary,
     "support-matrix.svg": support_picture,
+    "support-others.svg": others_picture,
     "support-matrix.html": support_table,
     **{f"hooks-{backend}.html": functools.partial(table_of, backend) for backend in recorded.BACKENDS},
     "benchmarks.svg": pictures.ratios,

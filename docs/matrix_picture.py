@@ -2,7 +2,9 @@
 
 One panel for each hook, and in it one column for each backend, so that the
 frameworks stand side by side where they are compared. The picture is laid out here
-and not by its viewer, so it looks the same in a page and as an image.
+and not by its viewer, so it looks the same in a page and as an image. A page shows
+it 816 pixels wide (51 em), and no letter in it may be smaller than 9 of them: with
+twelve hooks there is room for four backends.
 """
 
 from __future__ import annotations
@@ -24,20 +26,21 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).with_name("matrix.svg.jinja")
 
-WIDTH = 980  # for the panels of seven hooks
+WIDTH = 980  # unless the columns need more
 MARGIN = 20
 GAP = 2  # between cells
-PANEL_GAP = 12
+PANEL_GAP = 8
 ROW_HEIGHT = 17  # the gap included
 GROUP_HEIGHT = 24
 BAR_HEIGHT = 24
 _LEAST_BAR = 5  # one wrong answer of hundreds has to be seen
-_NARROW, _WIDE = 16, 104  # of a cell, the gap included
+_NARROW, _WIDE = 14, 104  # of a cell, the gap included
 COUNTED = 58  # the least width of a cell that shows numbers
 
 # The widest of common sans-serif fonts, per unit of size: what is laid out for it fits any of them.
 _LETTER = 0.62
-TEXT, SMALL, TITLE = 11.5, 10.5, 15
+TEXT, TITLE = 12, 15
+_SLOPE = 35  # of the headings, in degrees: longer than their panels, they rise above the next
 
 # The sign of each state, drawn in a square of 16 units, since fonts differ.
 PATHS = {
@@ -79,18 +82,19 @@ class Layout:
         labels = max(map(text_width, titles), default=0)
         left = MARGIN + math.ceil(max(labels, 110)) + 10
         room = WIDTH - MARGIN - left - PANEL_GAP * (panels - 1)
-        # The heading of a panel never reaches the next one.
-        words = [word for hook in matrix.hooks for word in heading(hook)]
-        widest = max((text_width(word, SMALL) for word in words), default=0) - PANEL_GAP / 2
-        cell = max(_NARROW, min(_WIDE, room // (panels * per)), math.ceil(widest / per))
+        cell = max(_NARROW, min(_WIDE, room // (panels * per)))
         width = max(WIDTH, left + cell * panels * per + PANEL_GAP * (panels - 1) + MARGIN)
         bars = MARGIN + 62
-        lines = max((len(heading(hook)) for hook in matrix.hooks), default=1)
-        names = bars + BAR_HEIGHT * len(matrix.backends) + 28 + 14 * lines
-        upright = max((text_width(short(name), SMALL) for name in matrix.backends), default=0)
+        longest = max((text_width(short(hook)) for hook in matrix.hooks), default=0)
+        names = bars + BAR_HEIGHT * len(matrix.backends) + 24 + math.ceil(longest * math.sin(math.radians(_SLOPE)))
+        upright = max((text_width(short(name)) for name in matrix.backends), default=0)
         rows = names + (0 if len(matrix.backends) == 1 else math.ceil(upright) + 4) + 6
         height = rows + GROUP_HEIGHT * len(matrix.groups()) + ROW_HEIGHT * len(matrix.rows) + MARGIN
         return cls(matrix, left, cell, width, height, bars, names, rows)
+
+    def heading(self, panel: int) -> str:
+        """Return where the heading of a panel begins, and its slope."""
+        return f"translate({self.x(panel, 0) + 4} {self.names - 6}) rotate(-{_SLOPE})"
 
     def x(self, panel: int, column: int) -> float:
         """Return the left edge of a column."""
@@ -118,9 +122,3 @@ def short(text: str, limit: int = 36) -> str:
 def titled(matrix: Matrix, backend: str) -> str:
     """Return a backend with its version on one line."""
     return short(f"{backend} {matrix.versions[backend]}".strip())
-
-
-def heading(hook: str) -> list[str]:
-    """Return a hook on one line or two, broken after an underscore."""
-    head, mark, tail = short(hook).partition("_")
-    return [head + mark, tail] if tail else [head]

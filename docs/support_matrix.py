@@ -85,6 +85,8 @@ def css_class(state: str) -> str:
 
 # The row of the scenarios that are about no transformation.
 NO_TRANSFORM = "no transform"
+# A transformation has a column in the summary if so many hooks have scenarios for it.
+_FEWEST_HOOKS = 3
 GROUPS = ("one transform or none", "two, nested", "three and more")
 
 
@@ -213,6 +215,22 @@ def to_markdown(matrix: Matrix) -> str:
                 rows.append(f"| {escaped(row)} | {' | '.join(map(_plain, cells))} |")
         parts.append(f"**{hook}**\n\n" + "\n".join(rows))
     return "\n\n".join(parts) + "\n"
+
+
+def summary(matrix: Matrix) -> str:
+    """Return one table of hooks by single transformations, each cell with the signs of all backends."""
+    known = {(row, hook) for row, hook, _ in matrix.cells}
+    columns = [
+        row for row in matrix.groups()[GROUPS[0]] if sum((row, hook) in known for hook in matrix.hooks) >= _FEWEST_HOOKS
+    ]
+    heads = (escaped(row).replace("_", "_<wbr>") for row in columns)
+    lines = [f"| | {' | '.join(heads)} |", "| --- |" + " --- |" * len(columns)]
+    for hook in matrix.hooks:
+        cells = ([cell for cell in matrix.cells_of(row, [hook]) if cell] for row in columns)
+        # Signs that no line is broken between: a hyphen would allow that.
+        signs = ("&#8239;".join(LOOKS[cell.state].sign.replace("-", "&#8209;") for cell in found) for found in cells)
+        lines.append(f"| {escaped(hook)} | {' | '.join(signs)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _plain(cell: Cell | None) -> str:

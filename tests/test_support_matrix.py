@@ -2,6 +2,8 @@
 
 import xml.etree.ElementTree as ET
 
+import matrix_picture
+import pictures
 import pytest
 import support
 import support_matrix
@@ -12,6 +14,7 @@ from adprotocol.conformance import Report, Result, all_scenarios
 from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 from adprotocol.divergence import Divergence
 
+PAGE = 816  # the width of a page's text in pixels
 UNDER = "within_gradient/grad-of-jit"
 
 
@@ -49,6 +52,21 @@ def test_a_cell_shows_the_worst_outcome_and_how_many_passed():
     page = support_matrix.to_html(matrix)
     assert page.count("<td class=") == 2
     ET.fromstring(matrix_to_svg(matrix))  # noqa: S314  (our own)
+
+
+@pytest.mark.parametrize("reports", [support.reports(pictures.FRAMEWORKS), support.others()])
+def test_the_letters_of_the_picture_are_legible_on_a_page(reports):
+    layout = matrix_picture.Layout.of(Matrix.of({each.backend: each for each in reports}))
+    assert min(matrix_picture.TEXT, matrix_picture.TITLE) * PAGE / layout.width >= 9
+
+
+def test_the_summary_has_a_row_for_each_hook_with_the_signs_of_all_backends():
+    matrix = Matrix.of({each.backend: each for each in support.reports(pictures.FRAMEWORKS)})
+    head, _, *rows = support_matrix.summary(matrix).splitlines()
+    assert [row.split(" | ")[0].strip("| ").replace("\\", "") for row in rows] == list(matrix.hooks)
+    jit = head.split(" | ").index("jit")
+    assert rows[0].split(" | ")[jit] == "◐&#8239;&#8209;&#8239;&#8209;"
+    assert {row.count(" | ") for row in rows} == {head.count(" | ")}
 
 
 def test_the_recorded_matrix_has_a_column_for_each_backend():
