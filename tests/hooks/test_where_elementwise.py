@@ -69,10 +69,6 @@ def test_jax(name):
     near(transformed(f"jax.{name}", root(jnp)), SLOPES)
 
 
-def test_jax_batched_to_scalars():
-    near(transformed("jax.grad of vmap to scalars", root(jnp)), SLOPES)
-
-
 @pytest.mark.parametrize("name", ["vmap of grad", "grad of vmap", "compile"])
 def test_torch(name):
     with torch.autograd.set_detect_anomaly(name != "compile"):  # in which Dynamo compiles nothing
@@ -160,14 +156,6 @@ def test_what_fails_for_an_element_that_is_not_chosen_does_not_fail():
     near(where(POSITIVE, strict_root, np.abs, POINTS), np.where(POSITIVE, ROOTS, np.abs(POINTS)))
     with pytest.raises(ValueError):
         where(POINTS < 3.0, strict_root, np.abs, POINTS)
-
-
-def test_a_recipe_for_a_fill_value():
-    for backend in BACKENDS:
-        x, fill = backend.make(POINTS), backend.make(-1.0)
-        log = backend.xp.log
-        f = lambda x, fill, log=log: where(x > 0, lambda x, _: log(x), lambda _, fill: fill, x, fill).sum()
-        near(grad(f, argnums=1)(x, fill), 2.0)
 
 
 def test_what_is_refused():

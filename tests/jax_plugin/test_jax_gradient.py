@@ -310,17 +310,6 @@ def test_a_custom_vjp_is_pushed_forward_by_its_transpose():
     assert adprotocol.jacobian(cube)(X) == adprotocol.jacobian(cube, mode="forward")(X) == 12.0
 
 
-def test_static_arguments_of_jit():
-    def power(m, x, *, exponent):
-        assert isinstance(exponent, int)
-        return (m["w"] * x) ** exponent
-
-    function = jax.jit(adprotocol.grad(power), static_argnames="exponent", donate_argnums=1)
-    assert function({"w": X}, jnp.float32(3.0), exponent=3)["w"] == 3 * 36.0 * 3.0
-    compiled = jax.jit(adprotocol.grad(quadratic)).lower({"w": X, "b": 3.0, "c": X}, X).compile()
-    assert compiled({"w": X, "b": 3.0, "c": X}, X)["c"] == 49.0
-
-
 def test_shapes_jaxprs_exports_and_lowerings():
     pytest.importorskip("flatbuffers")
     function = jax.jit(lambda w, x: value_and_grad(quadratic)(model_of() | {"w": w}, x)[1])
@@ -365,35 +354,6 @@ def test_no_tracer_leaks():
         modules = network("equinox", range(9), "label")[0]
         assert eqx.filter_jit(adprotocol.grad(forward))(modules, INPUT)[0].w is None
         assert eqx.filter_jit(adprotocol.grad(forward, where="9.w"))(modules, INPUT)[9].b is None
-
-
-def test_double_precision():
-    with jax.enable_x64(True):
-        model = {"w": jnp.float64(2.0), "b": np.float64(3.0), "h": jnp.float32(1.0), "c": NonDifferentiable(5.0)}
-        loss = lambda m: quadratic(m, jnp.float64(2.0)) * m["h"]
-        for function in (value_and_grad(loss), jax.jit(value_and_grad(loss))):
-            value, gradient = function(model)
-            assert (value, value.dtype) == (245.0, np.float64)
-            assert {name: g.dtype.name for name, g in gradient.items() if g is not None} == {
-                "w": "float64",
-                "b": "float64",
-                "h": "float32",
-            }
-
-
-DTYPES = [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.float32, jnp.complex64]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_have_the_dtype_of_the_leaf(dtype):
-    model = {"x": jnp.ones(2, dtype), "i": jnp.arange(2), "unused": jnp.ones(3, dtype)}
-    loss = lambda m: jnp.sum(jnp.real(m["x"]).astype("float32") * 2.0)
-    for function in (adprotocol.grad(loss), jax.jit(adprotocol.grad(loss))):
-        gradient = function(model)
-        assert gradient["x"].dtype == gradient["unused"].dtype == dtype
-        assert np.array_equal(gradient["x"].astype("complex64"), [2.0, 2.0])
-        assert not gradient["unused"].astype("complex64").any()
-        assert gradient["i"] is None
 
 
 def test_leaves_without_a_derivative():

@@ -1,6 +1,5 @@
 """Structures that jax.tree_util knows: Equinox, flax, Partial, registered dataclasses, classes of one's own."""
 
-import dataclasses
 import functools
 
 import jax
@@ -10,8 +9,8 @@ import pytest
 from jax.tree_util import Partial
 
 import adprotocol
-from adprotocol import NonDifferentiable, combine, partition, trainable, within_gradient
-from adprotocol.errors import NothingTrainableError, OpaqueValueError, SelectionError
+from adprotocol import NonDifferentiable, trainable, within_gradient
+from adprotocol.errors import OpaqueValueError, SelectionError
 
 eqx = pytest.importorskip("equinox")
 flax = pytest.importorskip("flax")
@@ -59,29 +58,6 @@ def test_equinox_gradient_is_that_of_filter_grad():
     mask = jax.tree.map(eqx.is_inexact_array, model)
     assert callable(mask)  # and yet no predicate
     assert same(adprotocol.grad(squared, where=mask)(model, XS), expected)
-
-
-def test_equinox_paths_are_field_names():
-    assert paths(mlp()) == [
-        *(f"layers.{i}.{name}" for i in range(3) for name in ("weight", "bias")),
-        "activation",
-        "final_activation",
-    ]
-    only = trainable(mlp(), where="layers.1.*")
-    assert only.layers[1].weight.shape == (4, 4)
-    assert only.layers[0].weight is only.layers[2].bias is only.activation is None
-    assert (only.depth, only.layers[0].in_features) == (2, 2)
-
-
-@pytest.mark.parametrize("activation", [jax.nn.relu, jax.nn.silu, jax.jit(jnp.tanh), lambda x: x * XS[0], jnp.sin])
-def test_functions_as_fields_take_no_gradient(activation):
-    model = mlp(activation=activation)
-    gradient = adprotocol.grad(squared)(model, XS)
-    assert gradient.activation is None
-    assert same(gradient, eqx.filter_grad(squared)(model, XS))
-    params, rest = partition(model)
-    assert rest.activation is model.activation
-    assert combine(params, rest)(XS) == model(XS)
 
 
 class Net(eqx.Module):
@@ -295,19 +271,6 @@ def test_partials_of_jax_are_containers_of_what_they_bind():
     assert jax.grad(lambda x: jnp.where(within_gradient(Partial(scaled, x)), 3.0, 1.0) * x)(X) == 3.0
     assert trainable(Partial(scaled, w=X)).keywords == {"w": X}
     assert adprotocol.grad(Partial(scaled, X))(jnp.float32(5.0)) == 2.0
-
-
-def test_static_classes_have_no_leaves():
-    @jax.tree_util.register_static
-    @dataclasses.dataclass(frozen=True)
-    class Settings:
-        rate: float
-
-    settings = Settings(2.0)
-    gradient = adprotocol.grad(lambda m: m["w"] * m["settings"].rate)({"w": X, "settings": settings})
-    assert gradient == {"w": 2.0, "settings": settings}
-    with pytest.raises(NothingTrainableError):
-        adprotocol.grad(lambda s: s.rate, backend="jax")(settings)
 
 
 def test_labels_in_nodes_of_jax():

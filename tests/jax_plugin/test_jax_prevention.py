@@ -89,15 +89,6 @@ def test_a_rule_of_ones_own_decides():
             second(3.0)
 
 
-def test_a_while_loop_that_tests_a_guarded_value_passes():
-    def f(x):
-        return lax.while_loop(
-            lambda carry: guard(carry[1]) < 2.0, lambda carry: (carry[0] * 2.0, carry[1] + 1.0), (x, 0.0)
-        )[0]
-
-    assert float(jax.jvp(f, (3.0,), (1.0,))[1]) == 4.0
-
-
 def test_the_transpose_of_a_linear_function_raises():
     assert float(layer(3.0)) == 6.0
     with prevented():

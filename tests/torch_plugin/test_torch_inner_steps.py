@@ -70,17 +70,6 @@ def test_one_inner_step_is_of_first_order_and_a_derivative_of_a_second_is_refuse
         pull(1.0)[0]["w"].backward()
 
 
-def test_a_learned_rate_around_inner_steps_of_parameters(scale):
-    def outer(rate):
-        parameters = dict(scale.named_parameters())
-        for _ in range(2):
-            parameters = {"w": parameters["w"] - rate * grad(inner)(parameters)["w"]}
-        return parameters["w"]
-
-    # 2 (1 - 3 rate)² by the rate.
-    torch.testing.assert_close(grad(outer)(torch.tensor(RATE)), torch.tensor(-12.0 * FACTOR))
-
-
 @pytest.mark.parametrize("steps", [True, False], ids=["step", "no step"])
 def test_a_penalty_by_what_was_computed_from_parameters_is_whole(scale, steps):
     if steps:

@@ -91,17 +91,6 @@ def test_a_counter_among_the_attributes_does_not_compile_again():
     assert len(seen) == 1
 
 
-def test_it_is_no_leaf():
-    net = with_attribute(torch.tensor(2.0, requires_grad=True))
-    net.v = torch.nn.Parameter(torch.tensor(3.0))
-    assert list(grad(lambda net: net.v * net.inner.w.detach())(net)) == ["v"]
-
-
-def test_explain_shows_it():
-    net = with_attribute(torch.tensor(2.0, requires_grad=True))
-    assert "True (requires_grad is set)" in explain(net)
-
-
 class Variable:
     """An array of a library that no plugin claims, as Keras's variables are, around a parameter."""
 

@@ -56,12 +56,6 @@ def test_in_a_nested_derivative_a_reference_is_refused(net, decayed):
             grad(outer)(net)
 
 
-def test_a_call_on_the_parameter_itself_inside_of_vmap(net):
-    held = net.weight
-    second = lambda c: grad(lambda n: (c * grad(lambda w: (w**3).sum())(held)).sum())(net)["weight"]
-    assert torch.vmap(second)(torch.tensor([1.0, 2.0])).flatten().tolist() == [18.0, 36.0]
-
-
 def test_where_trains_against_the_flag_at_all_places(net, decayed):
     net.requires_grad_(False)
     held, answers = net.weight, []
@@ -134,21 +128,6 @@ def test_threads_select_one_parameter_against_its_flag(net):
     assert not net.weight.requires_grad
 
 
-def test_a_nested_call_follows_the_flags_that_the_user_gave():
-    module = torch.nn.Linear(1, 1)
-    module.requires_grad_(False)
-    module.bias.requires_grad_()
-    found = []
-
-    def loss(n):
-        found.append(grad(lambda n: n(torch.ones(1, 1)).sum())(n))
-        return n(torch.ones(1, 1)).sum()
-
-    grad(loss, where="*")(module)
-    assert found[0]["weight"] is None
-    assert found[0]["bias"] == 1.0
-
-
 def test_a_value_computed_before_the_call_is_a_constant_for_a_tensor():
     x = torch.tensor(2.0, requires_grad=True)
     before = x * 3
@@ -176,18 +155,6 @@ def test_a_value_computed_in_the_outer_function_is_a_constant_of_the_inner_one()
         return grad(lambda p: before * p)(p)
 
     assert grad(outer)(p) == 3.0
-
-
-def test_a_parameter_used_in_threads_of_the_function_is_differentiated():
-    p = torch.nn.Parameter(torch.tensor(2.0))
-
-    def loss(p):
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(lambda: p * p).result()
-
-    for _ in range(100):
-        p * 1  # nodes are numbered by thread
-    assert grad(loss)(p) == 4.0
 
 
 def test_one_module_or_parameter_at_two_arguments_has_the_whole_derivative_at_the_first():

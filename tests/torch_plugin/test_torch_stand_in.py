@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
-from torch.utils.checkpoint import checkpoint
 
 import adprotocol
-from adprotocol import combine, grad, non_differentiable, partition, trainable, value_and_grad, within_gradient
+from adprotocol import combine, non_differentiable, partition, value_and_grad, within_gradient
 from adprotocol.errors import UndecidableError
 
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
@@ -131,32 +130,6 @@ def test_recurrent_modules(cell):
     assert torch.allclose(made(sequence)[0], reference(module, sequence)[0])
     unchanged(module, before)
     assert torch.allclose(doubled(made)(sequence)[0], reference(made, sequence)[0])
-
-
-@pytest.mark.parametrize("use_reentrant", [False, True])
-def test_a_checkpoint_runs_again_with_the_stand_ins_tensors(use_reentrant):
-    class Checkpointed(Net):
-        def forward(self, x):
-            return checkpoint(super().forward, x, use_reentrant=use_reentrant)
-
-    module, x = Checkpointed(), X.clone().requires_grad_()
-    made = doubled(module)
-    made(x).sum().backward()
-    plain = Net()
-    plain.load_state_dict(module.state_dict())
-    assert torch.allclose(x.grad, torch.autograd.grad(doubled(plain)(x).sum(), x)[0])
-
-
-def test_flags_and_parts_are_kept():
-    module = Net()
-    module.first.requires_grad_(False)
-    made = doubled(module)
-    assert trainable(made)["first.weight"] is None
-    assert made.first.weight is module.first.weight
-    assert within_gradient(made.second)
-    params, rest = partition(made)
-    assert [name for name, leaf in params.items() if leaf is not None] == ["second.weight", "second.bias"]
-    assert [name for name, leaf in rest.items() if leaf is not None] == ["first.weight", "first.bias"]
 
 
 class Holding(nn.Module):
@@ -431,25 +404,6 @@ def test_what_a_call_left_behind_is_refused_where_it_is_used(use):
     assert len(module.states) == 2
 
 
-def test_a_cleared_state_serves_the_inner_steps_of_maml():
-    module = Recurrent()
-    module(X[:1])
-    module.reset()
-
-    def adapted(parameters):
-        made = combine(parameters, like=module)
-        made.reset()
-        return made(X[:1]).sum() + made(X[:1]).sum()
-
-    def by_hand(parameters):
-        first = torch.tanh(X[:1] @ parameters["cell.weight"].T + parameters["cell.bias"])
-        return first.sum() + torch.tanh(X[:1] @ parameters["cell.weight"].T + parameters["cell.bias"] + first).sum()
-
-    parameters = {name: value.detach() for name, value in module.named_parameters()}
-    found, expected = grad(adapted)(parameters), grad(by_hand)(parameters)
-    assert all(torch.allclose(found[name], expected[name]) for name in expected)
-
-
 def test_scripted_modules_are_refused():
     with pytest.raises(UndecidableError, match=r"scripted|holds"):
         doubled(torch.jit.script(nn.Linear(2, 2)))
@@ -485,7 +439,7 @@ def test_a_stand_in_breaks_a_graph_and_may_be_given_to_one():
     unchanged(module, before)
     params, rest = partition(module)
     given = combine({name: None if p is None else (2.0 * p).detach() for name, p in params.items()}, rest, like=module)
-    assert torch.allclose(torch.compile(lambda m, x: m(x), fullgraph=True, backend="aot_eager")(given, X), wanted)
+    assert torch.allclose(torch.compile(lambda m, x: m(x), fullgraph=True, backend="eager")(given, X), wanted)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -502,19 +456,6 @@ def test_parts_of_trees_of_constants_in_a_graph(backend):
     assert empty == {"n": None, "s": None}
     assert rest == {"a": {"w": None, "n": 3}, "b": {"n": 1, "s": None}, "z": [4, (5,)]}
     assert joined == keys == ["a", "b", "z"]
-
-
-def test_a_gradient_with_a_frozen_dict_in_a_graph():
-    tree = {"b": {"n": torch.ones(2), "m": torch.ones(2)}, "a": torch.ones(2)}
-
-    @torch.compile(fullgraph=True, backend="eager")
-    def gradient(tree):
-        return adprotocol.grad(lambda t: (t["a"] * t["b"]["n"]).sum(), where="a")(tree)
-
-    found = gradient(tree)
-    assert torch.equal(found["a"], torch.ones(2))
-    assert found["b"] == {"n": None, "m": None}
-    assert list(found) == ["b", "a"]
 
 
 def test_hooks_of_state_dicts_that_are_methods_are_no_hindrance():
