@@ -41,8 +41,9 @@ BEYOND_ONE_LEVEL = {
     **dict.fromkeys(("integers-have-zero-tangents", "forward-mode-transposes-the-vjp"), "it has no forward mode"),
     **dict.fromkeys(("tangents-are-constant", "rows-are-constant"), "it has no second derivative"),
     **dict.fromkeys(("several-are-asked-by-their-class", "the-switch-is-turned-on"), "it has no switch"),
-    "values-under-the-switch-are-no-constants": "it has no switch",
-    "pulls-are-zero-under-the-switch": "it has no switch",
+    **dict.fromkeys(
+        ("values-under-the-switch-are-no-constants", "pulls-are-zero-under-the-switch"), "it has no switch"
+    ),
 }
 
 

@@ -1,6 +1,5 @@
 """trainable, partition and combine: what takes a gradient by default, and the two parts of a structure."""
 
-import collections
 import dataclasses
 import enum
 import functools
@@ -198,16 +197,6 @@ def test_combine_of_nothing_says_what_to_pass():
         combine()
 
 
-def test_combine_of_ordered_dicts_never_exchanges_their_leaves():
-    """Keys in another order are matched by name or refused, never by position."""
-    first, second = collections.OrderedDict(b=1.0, a=None), collections.OrderedDict(a=2.0, b=None)
-    try:
-        joined = combine(first, second)
-    except TreeError:
-        return
-    assert joined == {"b": 1.0, "a": 2.0}
-
-
 @pytest.mark.parametrize("kind", [dict, "dataclass", "module"])
 def test_a_mask_has_the_bools_of_trainable(kind):
     model = {"w": 1.5, "k": NonDifferentiable(2.0), "n": 3, "f": math.sin, "none": None, "deep": {"w": jnp.ones(2)}}
@@ -229,11 +218,6 @@ def test_a_mask_has_the_bools_of_trainable(kind):
         assert names == {"w": w[0], "k": False, "n": False, "f": False, "none": None, "deep": {"w": w[1]}}
         # The mask is a `where` that selects the same.
         assert trainable_mask(model, where=mask) == mask
-
-
-def test_a_mask_is_refused_as_trainable_is():
-    with pytest.raises(SelectionError, match=r"selects 'n', which is an int"):
-        trainable_mask({"n": 1}, where="n")
 
 
 def test_a_partition_that_is_not_strict_takes_any_leaf():

@@ -87,14 +87,6 @@ def test_a_wrong_tangent_is_an_error_with_its_place(ad):
 
 
 @on_every_backend
-def test_a_gradient_is_a_tangent_and_a_cotangent(ad):
-    model = {"w": ad.make(2.0), "settings": {"order": 3, "names": ["a", "b"], "fixed": NonDifferentiable(1.0)}}
-    gradient = grad(lambda m: m["w"] ** m["settings"]["order"])(model)
-    assert close(jvp(lambda m: m["w"] ** 2, (model,), (gradient,))[1], 48.0)
-    assert close(vjp(lambda m: m, model)[1](gradient)[0]["w"], 12.0)
-
-
-@on_every_backend
 def test_what_cannot_be_differentiated(ad):
     x = ad.make([1.0])
     with pytest.raises(ArgumentError, match="no primals"):

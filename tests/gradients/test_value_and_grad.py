@@ -7,7 +7,6 @@ import types
 from typing import Any
 
 import autograd
-import autograd.numpy as anp
 import jax
 import numpy as np
 import pytest
@@ -171,17 +170,6 @@ def test_complex_leaves_follow_the_convention_of_the_framework(ad):
     assert ignored.dtype == z.dtype
 
 
-@on_every_backend
-def test_a_python_complex_takes_a_gradient_if_it_is_selected(ad):
-    loss = lambda m: ad.xp.abs(m["z"] * m["w"]) ** 2
-    model = {"z": 1.0 + 2.0j, "w": ad.make(2.0)}
-    assert grad(loss)(model)["z"] is None
-    _, (native,) = ad.native(lambda leaves: ad.xp.abs(leaves[0] * 2.0) ** 2, [ad.make(1.0 + 2.0j)])
-    gradient = grad(loss, where="z")(model)
-    assert close(gradient["z"], native)
-    assert gradient["w"] is None
-
-
 @pytest.mark.xfail(reason="a gradient by a parameter is a constant to an outer backward, as without create_graph")
 def test_an_outer_backward_through_a_gradient_by_a_parameter_is_right_or_an_error():
     layer = torch.nn.Linear(2, 1, bias=False, dtype=torch.float64)
@@ -201,19 +189,6 @@ def test_an_outer_backward_through_a_gradient_by_a_parameter_is_right_or_an_erro
 
 
 # What the frameworks differ in
-
-
-def test_gradients_inside_autograd_containers():
-    def outer(m):
-        inner = grad(lambda m: (m["a"] ** 3).sum() * m["b"][0], where="a")(m)
-        assert inner["b"] == [None]
-        return anp.sum(inner["a"] * m["a"])  # 3 a^3 b
-
-    model = {"a": np.array([1.0, 2.0]), "b": [2.0]}
-    native = autograd.grad(outer)(model)
-    assert close(native["a"], [18.0, 72.0])
-    assert close(native["b"][0], 27.0)
-    assert close(grad(outer)(model)["b"][0], 27.0)
 
 
 @pytest.mark.parametrize("name", ["jax", "torch", "autograd"])

@@ -47,12 +47,6 @@ def sum_of_products():
 # Patterns.
 
 
-def test_star_selects_all_that_is_there_and_the_value_itself():
-    assert selected(sum_of_products(), "*") == names(sum_of_products())
-    assert trainable({"a": 1.0, "b": None}, where="*") == {"a": 1.0, "b": None}
-    assert trainable(1.0, where="*") == 1.0
-
-
 @pytest.mark.parametrize(
     ("where", "missed"),
     [
@@ -78,12 +72,6 @@ def test_the_nearest_path_is_the_one_that_was_meant():
         trainable(1.0, where="weight")
     with pytest.raises(SelectionError, match="nearest paths are none"):
         trainable([], where="*")
-
-
-def test_static_fields_are_no_leaves():
-    assert names(Rate(1.0)) == ["value"]
-    with pytest.raises(SelectionError, match="where='kind' matches no leaf"):
-        trainable(Rate(1.0), where="kind")
 
 
 def test_a_key_that_looks_like_a_pattern_is_reached_by_a_bracket():

@@ -41,8 +41,7 @@ def test_an_operand_changed_in_place_is_refused(change, swapped):
         vmap(f)(ONES, FLAGS)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_an_operand_changed_in_place_is_refused_in_a_graph(backend):
+def test_an_operand_changed_in_place_is_refused_in_a_graph():
     torch._dynamo.reset()
 
     def f(x, flag):
@@ -50,7 +49,7 @@ def test_an_operand_changed_in_place_is_refused_in_a_graph(backend):
         return cond(flag, changed_by_an_operator, identity, y) + y
 
     with pytest.raises(Exception, match="in place"):
-        torch.compile(vmap(f), backend=backend, fullgraph=True)(ONES, FLAGS)
+        torch.compile(vmap(f), backend="eager", fullgraph=True)(ONES, FLAGS)
 
 
 @pytest.mark.parametrize(

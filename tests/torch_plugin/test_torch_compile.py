@@ -105,9 +105,8 @@ def tangent_of(f, x):
         return value, tangent
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_staged_cond_and_dual_levels(backend):
-    inside, around = compiled(lambda x: tangent_of(staged, x), backend), compiled(staged, backend)
+def test_staged_cond_and_dual_levels():
+    inside, around = compiled(lambda x: tangent_of(staged, x), "eager"), compiled(staged, "eager")
     for x, wanted in ((X, (4.0, 4.0)), (2 * X, (64.0, 48.0))):
         assert inside(x) == wanted
         torch_release.is_right_or_refused(lambda x=x: tangent_of(around, x), wanted)
