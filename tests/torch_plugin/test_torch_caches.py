@@ -154,15 +154,6 @@ def test_a_stand_in_refuses_an_object_with_a_history():
         new_weight(net)
 
 
-@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
-def test_what_a_hook_sets_before_each_call_is_right():
-    net = torch.nn.utils.weight_norm(torch.nn.Linear(1, 1, bias=False))
-    net(torch.ones(1, 1))
-    params, rest = partition(net)
-    made = combine({name: 3.0 * p for name, p in params.items()}, rest, like=net)
-    assert torch.allclose(made(torch.ones(1, 1)), 3.0 * net(torch.ones(1, 1)))
-
-
 def test_a_stand_in_is_made_outside_of_cached_parametrizations():
     class Square(torch.nn.Module):
         def forward(self, w):

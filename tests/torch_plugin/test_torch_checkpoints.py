@@ -58,18 +58,6 @@ def test_the_remedy_is_right(level, is_tracked):
     assert x.grad.item() == pytest.approx(want.item())
 
 
-@needs_levels_around_checkpoint
-@pytest.mark.parametrize("level", [jvp, vmap, dual_level])
-def test_an_answer_that_another_level_does_not_change_is_right(level):
-    # The leaf is tracked by the tape, before and after the level; the constant by nothing.
-    x = leaf()
-    for about, scale in ((x, 1.5), (torch.tensor(0.3), 0.5)):
-        value = level(lambda y, about=about: kept(lambda y: layer(x, about), y))(torch.tensor(1.0).double())
-        (got,) = torch.autograd.grad(value, x)
-        weight = 2.0 if level is vmap else 1.0
-        assert got.item() == pytest.approx(weight * scale * torch.cos(torch.tensor(scale * X)).item())
-
-
 # What backward() alone differentiates.
 
 

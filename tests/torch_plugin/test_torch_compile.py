@@ -1,8 +1,5 @@
 """The hooks under torch.compile(fullgraph=True), torch.export and make_fx."""
 
-import dataclasses
-import typing
-
 import numpy as np
 import pytest
 import torch
@@ -129,30 +126,6 @@ def test_operands_that_share_memory():
 def test_constants_that_differ_between_the_branches_of_a_staged_cond(other):
     with pytest.raises(Exception, match=torch_release.NOT_CAPTURED):
         compiled(lambda x: (cond(x > 0.0, lambda x: "one", other, x), x)[1])(X)
-
-
-class Pair(typing.NamedTuple):
-    a: object
-    b: object
-
-
-@dataclasses.dataclass(frozen=True)
-class Kernel:
-    variance: object
-    name: str = "k"
-
-
-@pytest.mark.parametrize("build", [lambda x: {"x": x, "n": 1}, lambda x: [x, None], lambda x: Pair(x, "s"), Kernel])
-def test_containers(build):
-    def f(x):
-        tree = build(x)
-        scale = cond(within_gradient(tree), lambda: 3.0, lambda: 5.0)
-        stopped = non_differentiable(tree)
-        assert type(stopped) is type(tree)
-        return x * scale
-
-    assert compiled(f, "eager")(X) == 10.0
-    assert compiled(grad(f), "eager")(X) == 3.0
 
 
 BESIDE_TENSORS = [

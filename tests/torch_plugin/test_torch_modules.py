@@ -12,7 +12,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, jvp, vmap
 from torch.func import grad as native_grad
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from torch_cost import DEPTH, TRAINED, compiled, cost
 
@@ -326,16 +326,6 @@ def test_a_copy_of_a_module_is_another_module(build):
         assert not any(p is q for p in twin.parameters() for q in module.parameters())
 
 
-def test_cached_parametrizations():
-    module = parametrizations.weight_norm(nn.Linear(3, 2))
-    _, wanted, _ = native(module, X)
-    name = "parametrizations.weight.original0"
-    for flag in (True, False):
-        module.requires_grad_(flag)
-        with parametrize.cached():
-            agree(adprotocol.grad(loss, where=name)(module, X), wanted, [name])
-
-
 def test_sparse_gradients_stay_sparse():
     module, args = KINDS["sparse embedding"][0](), KINDS["sparse embedding"][1]
     assert adprotocol.grad(loss)(module, *args)["0.weight"].is_sparse
@@ -508,20 +498,6 @@ def test_a_compiled_gradient_with_respect_to_tensors_uses_a_module():
     params = {name: p.detach() for name, p in module.named_parameters()}
     by_dict = adprotocol.grad(lambda params: torch.func.functional_call(module, params, (X,)).sum())
     torch.testing.assert_close(compiled(by_dict, "eager")(params), by_dict(params))
-
-
-@pytest.mark.usefixtures("compiler")
-def test_a_compiled_module_is_a_module():
-    module = small()
-    _, wanted, _ = native(module, X)
-    wanted = {f"_orig_mod.{name}": g for name, g in wanted.items()}
-    fast = torch.compile(module, backend="eager")
-    with untouched(fast):
-        agree(adprotocol.grad(loss)(fast, X), wanted)
-        agree(adprotocol.grad(loss, where="*.0.*")(fast, X), wanted, list(wanted)[:2])
-    module.requires_grad_(False)
-    with untouched(fast):
-        agree(adprotocol.grad(loss, where="*.2.*")(fast, X), wanted, list(wanted)[2:])
 
 
 @pytest.mark.usefixtures("compiler")

@@ -61,22 +61,6 @@ def test_it_has_class_and_attributes(where, flag):
     assert [set(vars(p)) for p in net.parameters()] == [{"decays"}, {"scale"}]
 
 
-def masked(table):
-    table.weight.register_hook(lambda g: g * torch.tensor([0.0, 0.0, 1.0, 3.0])[:, None])
-    return table.requires_grad_(False)
-
-
-def loss(table):
-    return (table(torch.tensor([0, 3])) ** 2).sum()
-
-
-def test_gradient_hooks_run_where_it_is_trained_against_its_flag():
-    table = masked(nn.Embedding(4, 3))
-    gradient = grad(loss, where="weight")(table)["weight"]
-    torch.testing.assert_close(gradient[3], 6 * table.weight[3])
-    assert not gradient[:3].any()
-
-
 def test_gradient_hooks_run_once_for_each_of_two_derivatives():
     def twice_native(p):
         (first,) = torch.autograd.grad((p**3).sum(), p, create_graph=True)

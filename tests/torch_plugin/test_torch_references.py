@@ -128,14 +128,6 @@ def test_threads_select_one_parameter_against_its_flag(net):
     assert not net.weight.requires_grad
 
 
-def test_a_value_computed_before_the_call_is_a_constant_for_a_tensor():
-    x = torch.tensor(2.0, requires_grad=True)
-    before = x * 3
-    assert grad(lambda x: before * x)(x) == 6.0
-    before.backward()
-    assert x.grad == 3.0
-
-
 def test_a_value_computed_before_the_call_is_refused_for_a_parameter():
     p = torch.nn.Parameter(torch.tensor(2.0))
     before = p * 3
@@ -145,16 +137,6 @@ def test_a_value_computed_before_the_call_is_refused_for_a_parameter():
     assert grad(lambda p: 3 * p * p)(p) == 12.0
     before.backward()  # the graph is as it was
     assert p.grad == 3.0
-
-
-def test_a_value_computed_in_the_outer_function_is_a_constant_of_the_inner_one():
-    p = torch.nn.Parameter(torch.tensor(2.0))
-
-    def outer(p):
-        before = p * 3
-        return grad(lambda p: before * p)(p)
-
-    assert grad(outer)(p) == 3.0
 
 
 def test_one_module_or_parameter_at_two_arguments_has_the_whole_derivative_at_the_first():

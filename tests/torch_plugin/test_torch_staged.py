@@ -82,18 +82,6 @@ def test_vmap_of_a_compiled_function():
         torch.vmap(whole)(x)
 
 
-def test_one_answer_about_what_is_closed_over_without_gradients(layer):
-    w = W.clone().requires_grad_()
-    f = lambda x: layer(w) * x
-    with torch.no_grad():
-        eager = value_and_grad(f)(W)
-        batched = torch.vmap(value_and_grad(f))(W.reshape(1))
-        graph = compiled(value_and_grad(f))(W)
-    assert eager == graph == (12.0, 6.0)
-    assert tuple(item.item() for item in batched) == (12.0, 6.0)
-    assert not any(item.requires_grad for item in (*eager, *graph, *batched))
-
-
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_nested_reentrant_checkpoints_are_refused(layer, depth):
     def nested(fun, left):

@@ -152,35 +152,22 @@ class Helper:
         return self.module(x)
 
 
-@pytest.mark.parametrize(
-    ("hold", "use"),
-    [
-        (lambda m: [m.inner], lambda m, x: m.held[0](x)),
-        (lambda m: {"a": (m.inner,)}, lambda m, x: m.held["a"][0](x)),
-        (lambda m: m.inner.forward, lambda m, x: m.held(x)),
-        (lambda m: functools.partial(m.inner.forward), lambda m, x: m.held(x)),
-        (lambda m: Helper(m.inner), lambda m, x: m.held.module(x)),
-        (lambda m: [Helper(m.inner)], lambda m, x: m.held[0].module(x)),
-        (lambda m: {m.inner}, lambda m, x: next(iter(m.held))(x)),
-        (lambda m: [m.inner.weight], lambda m, x: x @ m.held[0].T + m.inner.bias),
-        (lambda m: [m], lambda m, x: m.held[0].inner(x)),
-        (lambda m: [nn.Sequential(m.inner)], lambda m, x: m.held[0](x)),
-        (lambda m: Decorated(abs), lambda m, x: m.inner(x)),
-    ],
-    ids=[
-        "list",
-        "dict",
-        "method",
-        "partial",
-        "object",
-        "object in a list",
-        "set",
-        "parameter",
-        "itself",
-        "module around a part",
-        "function of no part",
-    ],
-)
+HELD = {
+    "list": (lambda m: [m.inner], lambda m, x: m.held[0](x)),
+    "dict": (lambda m: {"a": (m.inner,)}, lambda m, x: m.held["a"][0](x)),
+    "method": (lambda m: m.inner.forward, lambda m, x: m.held(x)),
+    "partial": (lambda m: functools.partial(m.inner.forward), lambda m, x: m.held(x)),
+    "object": (lambda m: Helper(m.inner), lambda m, x: m.held.module(x)),
+    "object in a list": (lambda m: [Helper(m.inner)], lambda m, x: m.held[0].module(x)),
+    "set": (lambda m: {m.inner}, lambda m, x: next(iter(m.held))(x)),
+    "parameter": (lambda m: [m.inner.weight], lambda m, x: x @ m.held[0].T + m.inner.bias),
+    "itself": (lambda m: [m], lambda m, x: m.held[0].inner(x)),
+    "module around a part": (lambda m: [nn.Sequential(m.inner)], lambda m, x: m.held[0](x)),
+    "function of no part": (lambda m: Decorated(abs), lambda m, x: m.inner(x)),
+}
+
+
+@pytest.mark.parametrize(("hold", "use"), HELD.values(), ids=HELD)
 def test_what_containers_hold_is_replaced_too(hold, use):
     module = Holding(hold)
     made = doubled(module)
@@ -214,43 +201,26 @@ class Decorated:
         return self.__wrapped__(x)
 
 
-@pytest.mark.parametrize(
-    ("hold", "named"),
-    [
-        (lambda m: lambda x: m.inner(x) + 1.0, "<lambda>"),
-        (lambda m: calling([m.inner]), "calling.<locals>.call"),
-        (lambda m: calling([calling([m.inner])]), "calling.<locals>.call"),
-        (lambda m: lambda x, inner=m.inner: inner(x), "<lambda>"),
-        (lambda m: [functools.partial(lambda inner, x: m.inner(x), 1)], "<lambda>"),
-        (lambda m: Helper(m.inner).run, "Helper.run"),
-        (lambda m: weakref.ref(m.inner), "ReferenceType"),
-        (lambda m: with_rule(lambda x: m.inner(x) + x), "<lambda>"),
-        (lambda m: adprotocol.host_function(lambda x: m.inner(x) + x, like=lambda x: x), "<lambda>"),
-        (lambda m: functools.lru_cache(lambda x: m.inner(x) + x), "<lambda>"),
-        (lambda m: functools.wraps(calling)(calling([m.inner])), "calling"),
-        (lambda m: Decorated(m.inner.forward), "Linear.forward"),
-        (lambda m: Helper(lambda x: m.inner(x) + x), "<lambda>"),
-        (lambda m: [{"a": Helper(calling([m.inner.weight]))}], "calling.<locals>.call"),
-        (lambda m: calling([nn.Sequential(m.inner)]), "calling.<locals>.call"),
-    ],
-    ids=[
-        "closure",
-        "list in a closure",
-        "nested",
-        "default",
-        "partial",
-        "method of an object",
-        "weak reference",
-        "rule",
-        "host",
-        "cached",
-        "wrapped",
-        "decorator",
-        "function in an object",
-        "weight in an object",
-        "module around a part",
-    ],
-)
+REFERRING = {
+    "closure": (lambda m: lambda x: m.inner(x) + 1.0, "<lambda>"),
+    "list in a closure": (lambda m: calling([m.inner]), "calling.<locals>.call"),
+    "nested": (lambda m: calling([calling([m.inner])]), "calling.<locals>.call"),
+    "default": (lambda m: lambda x, inner=m.inner: inner(x), "<lambda>"),
+    "partial": (lambda m: [functools.partial(lambda inner, x: m.inner(x), 1)], "<lambda>"),
+    "method of an object": (lambda m: Helper(m.inner).run, "Helper.run"),
+    "weak reference": (lambda m: weakref.ref(m.inner), "ReferenceType"),
+    "rule": (lambda m: with_rule(lambda x: m.inner(x) + x), "<lambda>"),
+    "host": (lambda m: adprotocol.host_function(lambda x: m.inner(x) + x, like=lambda x: x), "<lambda>"),
+    "cached": (lambda m: functools.lru_cache(lambda x: m.inner(x) + x), "<lambda>"),
+    "wrapped": (lambda m: functools.wraps(calling)(calling([m.inner])), "calling"),
+    "decorator": (lambda m: Decorated(m.inner.forward), "Linear.forward"),
+    "function in an object": (lambda m: Helper(lambda x: m.inner(x) + x), "<lambda>"),
+    "weight in an object": (lambda m: [{"a": Helper(calling([m.inner.weight]))}], "calling.<locals>.call"),
+    "module around a part": (lambda m: calling([nn.Sequential(m.inner)]), "calling.<locals>.call"),
+}
+
+
+@pytest.mark.parametrize(("hold", "named"), REFERRING.values(), ids=REFERRING)
 def test_a_function_that_refers_to_a_part_is_refused(hold, named):
     module = Holding(hold)
     before = state(module)
@@ -374,22 +344,21 @@ class Recurrent(nn.Module):
         return last
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda m: m(X[:1]),
-        lambda m: torch.cat([keys for keys, _ in m.cache[0]]),
-        lambda m: m.cache[0][-1][1] @ X[:1].T,
-        lambda m: 1.0 * m.last,
-        lambda m: m.last[0],
-        lambda m: m.last.detach(),
-        lambda m: float(m.last.sum()),
-        lambda m: list(m.last),
-        lambda m: m.cell(m.named["last"]),
-        lambda m: torch.vmap(torch.sin)(m.last),
-    ],
-    ids=["call", "cat", "matmul", "product", "item", "detach", "number", "iterator", "module", "vmap"],
-)
+USES = {
+    "call": lambda m: m(X[:1]),
+    "cat": lambda m: torch.cat([keys for keys, _ in m.cache[0]]),
+    "matmul": lambda m: m.cache[0][-1][1] @ X[:1].T,
+    "product": lambda m: 1.0 * m.last,
+    "item": lambda m: m.last[0],
+    "detach": lambda m: m.last.detach(),
+    "number": lambda m: float(m.last.sum()),
+    "iterator": lambda m: list(m.last),
+    "module": lambda m: m.cell(m.named["last"]),
+    "vmap": lambda m: torch.vmap(torch.sin)(m.last),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_what_a_call_left_behind_is_refused_where_it_is_used(use):
     module = Recurrent()
     module(X[:1])
