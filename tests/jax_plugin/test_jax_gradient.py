@@ -161,27 +161,6 @@ def test_residuals_and_equations_grow_with_what_is_trained():
     assert all(first > second for (_, first), (_, second) in itertools.pairwise(counts))
 
 
-@pytest.mark.parametrize("label", [True, False])
-def test_frozen_tracers_cost_nothing_either(label):
-    # The model is an argument of the traced function, so that what is frozen and what is labelled are tracers.
-    frozen = placed(9, "front")
-
-    def ours(layers, x):
-        given = [
-            Layer(*map(NonDifferentiable, layer)) if label and i in frozen else Layer(*layer) for i, layer in layers
-        ]
-        return adprotocol.grad(forward_jitted, where=None if label else "9.*")(given, x)[9].w
-
-    def hand(layers, x):
-        model = [Layer(*layer) for _, layer in layers]
-        return jax.grad(lambda free: forward_jitted([*model[:9], Layer(*free)], x))((model[9].w, model[9].b))[0]
-
-    given = [weights(i) for i in range(DEPTH)]
-    mine, theirs = (traced(lambda g, x, f=f: f(list(enumerate(g)), x), given, INPUT) for f in (ours, hand))
-    assert equations(mine) == equations(theirs)
-    assert residuals(mine) == residuals(theirs)
-
-
 @pytest.mark.parametrize("remat", [False, True])
 def test_scans_over_frozen_layers_save_nothing(remat):
     stacked = tuple(map(jnp.stack, zip(*(weights(i) for i in range(4)), strict=True)))
@@ -333,16 +312,6 @@ def test_gradients_of_an_exported_function():
     loaded = jax.export.deserialize(exported(*args).serialize(vjp_order=1)).call
     gradient = adprotocol.grad(lambda m: loaded(m["w"], m["c"], X))({"w": args[0], "c": args[1]})
     assert gradient == {"w": 140.0, "c": None}
-
-
-def test_debugging_switches():
-    with jax.disable_jit():
-        assert jax.jit(gradient_for_w)(X) == 140.0
-        assert WRAPPERS["scan"](gradient_for_w)(X) == 140.0
-    with jax.debug_nans(True):
-        assert gradient_for_w(X) == 140.0
-        with pytest.raises(FloatingPointError):
-            adprotocol.grad(lambda w: jnp.log(w - 3.0))(X)
 
 
 def test_no_tracer_leaks():

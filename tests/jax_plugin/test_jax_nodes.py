@@ -9,7 +9,7 @@ import pytest
 from jax.tree_util import Partial
 
 import adprotocol
-from adprotocol import NonDifferentiable, trainable, within_gradient
+from adprotocol import trainable, within_gradient
 from adprotocol.errors import OpaqueValueError, SelectionError
 
 eqx = pytest.importorskip("equinox")
@@ -69,17 +69,6 @@ class Net(eqx.Module):
 
     def loss(self, x):
         return jnp.sum(self.w * x) * self.static * self.number
-
-
-def test_equinox_static_fields_are_left_alone():
-    net = Net(X, 3.0, 4.0, {"layer": eqx.nn.Linear(2, 1, key=KEY, use_bias=False)})
-    assert paths(net) == ["w", "number", "inner.layer.weight", "inner.layer.bias", "nothing"]
-    gradient = adprotocol.grad(Net.loss)(net, X)
-    assert (gradient.w, gradient.static, gradient.number, gradient.nothing) == (24.0, 3.0, 12.0, None)
-    assert not gradient.inner["layer"].weight.any()
-    assert gradient.inner["layer"].bias is None
-    with pytest.raises(SelectionError, match="'static' matches no leaf"):
-        trainable(net, where="static")
 
 
 def test_methods_of_equinox_modules_carry_their_module():
@@ -211,21 +200,6 @@ def test_nnx_trains_parameters_alone():
     assert jax.grad(lambda x: jnp.where(within_gradient(Mean(x)), 3.0, 1.0) * x)(X) == 3.0
 
 
-def test_nnx_state_of_a_training_call_comes_out_as_auxiliary_output():
-    model = Perceptron(nnx.Rngs(0))
-    model.train()
-
-    def loss(model, x):
-        value = squared(model, x)
-        return value, nnx.state(model, nnx.BatchStat)
-
-    _, statistics = adprotocol.grad(loss, where=PARAMS, has_aux=True)(model, BATCH)
-    assert statistics["norm"]["mean"][...].any()
-    assert not model.norm.mean[...].any()  # JAX rebuilds pytrees: what a call does to its copy is the copy's
-    nnx.update(model, statistics)
-    assert model.norm.mean[...].any()
-
-
 def test_flax_linen_variables():
     class Network(flax.linen.Module):
         @flax.linen.compact
@@ -271,15 +245,6 @@ def test_partials_of_jax_are_containers_of_what_they_bind():
     assert jax.grad(lambda x: jnp.where(within_gradient(Partial(scaled, x)), 3.0, 1.0) * x)(X) == 3.0
     assert trainable(Partial(scaled, w=X)).keywords == {"w": X}
     assert adprotocol.grad(Partial(scaled, X))(jnp.float32(5.0)) == 2.0
-
-
-def test_labels_in_nodes_of_jax():
-    net = Net(NonDifferentiable(X), 3.0, 4.0, NonDifferentiable(XS))
-    gradient = adprotocol.grad(Net.loss)(net, X)
-    assert (gradient.w, gradient.number, gradient.inner) == (None, 12.0, None)
-    model = {"p": Partial(scaled, NonDifferentiable(X)), "x": X}
-    gradient = adprotocol.grad(lambda m: m["p"](m["x"]))(model)
-    assert (gradient["p"].args, gradient["x"]) == ((None,), 2.0)
 
 
 def test_batch_statistics_that_are_declared_to_take_gradients_do():

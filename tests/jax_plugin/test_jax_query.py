@@ -55,14 +55,6 @@ def test_shard_map_and_pmap(layer):
         assert np.allclose(jax.grad(lambda x, f=f: f(x).sum())(XS), 3.0)
 
 
-def test_explicit_sharding(layer):
-    mesh = jax.make_mesh((2,), ("i",), axis_types=(AxisType.Explicit,))
-    with jax.set_mesh(mesh):
-        x = jax.device_put(XS, PartitionSpec("i"))
-        assert np.allclose(jax.jit(layer)(x), 5.0 * XS)
-        assert np.allclose(jax.grad(lambda x: jax.jit(layer)(x).sum())(x), 3.0)
-
-
 def test_containers_and_several_values_stage_one_operation():
     params = {"w": XS, "n": 3, "name": "layer", "none": None, "b": [XS, (XS,)]}
     program = str(jax.make_jaxpr(lambda p: within_gradient(p, 1.0, "x"))({"w": XS, "b": [XS, (XS,)]}))
