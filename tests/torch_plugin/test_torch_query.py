@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch.func import functional_call, grad, grad_and_value, jvp, vmap
+from torch.func import grad_and_value, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -18,34 +18,6 @@ X = torch.tensor(2.0)
 
 def tracked():
     return X.clone().requires_grad_()
-
-
-def test_forward_mode_dual_numbers(layer):
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(X, torch.ones(()))
-        assert within_gradient(dual) is True
-        assert within_gradient(dual * 2) is True
-        assert within_gradient(X) is False
-        assert within_gradient(dual.detach()) is False
-        with torch.no_grad():
-            assert within_gradient(dual) is True  # no_grad does not stop forward mode
-        with torch.inference_mode():
-            assert within_gradient(dual) is False
-        assert forward_ad.unpack_dual(layer(dual)).tangent == 3.0
-    assert within_gradient(X) is False
-
-
-def test_functional_call_and_parameters():
-    linear = torch.nn.Linear(2, 1)
-    seen = []
-    linear.register_forward_hook(lambda module, args, output: seen.append(within_gradient(args, output)))
-    linear(torch.ones(2))
-    params = {name: p.detach() for name, p in linear.named_parameters()}
-    functional_call(linear, params, torch.ones(2))
-    grad(lambda p: functional_call(linear, p, torch.ones(2)).sum())(params)
-    assert seen == [True, False, True]
-    assert within_gradient(dict(linear.named_parameters())) is True
-    assert within_gradient(dict(linear.requires_grad_(requires_grad=False).named_parameters())) is False
 
 
 @pytest.mark.parametrize("ask", [within_gradient, lambda x: within_gradient([x, x + 1.0])])
