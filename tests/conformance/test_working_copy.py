@@ -61,11 +61,8 @@ def test_a_fault_of_the_working_copy_is_seen_behind_an_installed_release(tmp_pat
     status, text, report = conformance(tmp_path, copy, site)
     assert status == 1
     assert report["summary"]["silently wrong"] > 0
-    assert (report["plugin"], report["plugin_version"], report["framework_version"]) == (
-        "toyad-adprotocol",
-        "1.1.dev0",
-        "0.1.0",
-    )
+    names = ("plugin", "plugin_version", "framework_version")
+    assert [report[name] for name in names] == ["toyad-adprotocol", "1.1.dev0", "0.1.0"]
     assert report["files"]["toyad_adprotocol"] == str(copy / "toyad_adprotocol.py")
     assert report["files"]["toyad"] == str(site / "toyad.py")
     for file in report["files"].values():

@@ -106,27 +106,6 @@ def test_an_array_closed_over_is_asked_about_with_an_argument():
     assert jax.vmap(model)(jnp.ones(2)).tolist() == [10.0, 10.0]
 
 
-def test_a_module_converted_by_equinox():
-    eqx = pytest.importorskip("equinox")
-
-    class Module(eqx.Module):
-        w: jax.Array
-
-        def __call__(self, t):
-            return cond(within_gradient(self.w, t), lambda: 3.0 * self.w * t, lambda: 5.0 * self.w * t)
-
-    module = Module(jnp.float32(2.0))
-    converted = eqx.filter_closure_convert(module, ONE)
-    assert converted(ONE) == 10.0
-    gradient = eqx.filter_grad(lambda c: c(ONE))(converted)
-    assert [leaf.item() for leaf in jax.tree.leaves(gradient) if isinstance(leaf, jax.Array)] == [3.0]
-    # Alone, a concrete array is answered now: declared, with this remedy.
-    passed = eqx.filter_closure_convert(
-        lambda m, t: cond(within_gradient(m), lambda: 3.0 * t * m.w, lambda: t), module, ONE
-    )
-    assert eqx.filter_grad(lambda m: passed(m, ONE))(module).w == 3.0
-
-
 def test_the_answer_about_a_concrete_array_is_a_bool_in_a_trace():
     w = jnp.float32(2.0)
     assert jax.jit(lambda x: x if within_gradient(w) else 2.0 * x)(ONE) == 2.0

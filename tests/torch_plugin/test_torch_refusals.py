@@ -25,19 +25,3 @@ def test_a_graph_of_an_evaluation_serves_no_reentrant_checkpoint(fullgraph):
         assert compiled(x).tolist() == [3.0, 3.0]
         with torch.no_grad():  # nothing will run again
             assert checkpoint(compiled, x, use_reentrant=True).tolist() == [5.0, 5.0]
-
-
-@pytest.mark.parametrize("fullgraph", [True, False])
-def test_a_graph_for_a_constant_serves_no_reentrant_checkpoint(fullgraph):
-    compiled = torch.compile(layer, backend="eager", fullgraph=fullgraph)
-
-    def run(x):
-        y = 2.0 * x
-        with torch.enable_grad():
-            return compiled(y)
-
-    x = torch.ones(2, requires_grad=True)
-    for _ in range(2):
-        assert compiled(2.0 * x.detach()).tolist() == [10.0, 10.0]
-        with pytest.raises(Exception, match="use_reentrant=True"):
-            checkpoint(run, x, use_reentrant=True)

@@ -8,7 +8,6 @@ import weakref
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
 
 import adprotocol
 from adprotocol import combine, non_differentiable, partition, value_and_grad, within_gradient
@@ -56,27 +55,6 @@ def unchanged(module, before):
     for name, (identity, value, flag) in after.items():
         assert (identity, flag) == (before[name][0], before[name][2])
         assert torch.equal(value, before[name][1])
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        Net,
-        lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)),
-        lambda: nn.Sequential(nn.Linear(2, 4), nn.LayerNorm(4), nn.Dropout(0.0)),
-        lambda: parametrizations.weight_norm(nn.Linear(2, 2)),
-        lambda: nn.Bilinear(2, 2, 3),
-    ],
-    ids=["net", "sequential", "norm", "parametrized", "bilinear"],
-)
-def test_a_call_is_functional_call_and_the_module_is_untouched(make):
-    module = make()
-    before = state(module)
-    args = (X, X) if isinstance(module, nn.Bilinear) else (X,)
-    made = doubled(module)
-    assert type(made) is type(module)
-    assert torch.allclose(made(*args), reference(module, *args))
-    unchanged(module, before)
 
 
 def test_methods_properties_submodules_and_settings_are_those_of_the_stand_in():
