@@ -18,7 +18,7 @@ import toyad_adprotocol as right
 
 import adprotocol
 from adprotocol import extend, hookspecs, plugins
-from adprotocol._dispatch.table import lookup
+from adprotocol._dispatch import table
 from adprotocol.conformance import scenario
 from adprotocol.hookspecs import hookimpl
 
@@ -464,7 +464,7 @@ BROKEN = {
         },
         "where-chooses-the-other": functions(where=lambda mask, made, other: toyad.where(mask, other, made)),
         "where-is-constant": functions(where=lambda *args: constant(toyad.where(*args))),
-        "where-takes-any-mask": {"adprotocol._hooks.where.predicate": lambda _, m, call: (m, lookup(type(m)))},
+        "where-takes-any-mask": {"adprotocol._hooks.where.predicate": lambda _, m, call: (m, table.lookup(type(m)))},
         "where-runs-the-functions-at-all-elements": {"adprotocol._hooks.where._guarded": lambda *args: args[3]},
         "numbers-widen-elements": functions(where=where_of_64_bits),
         "argmax-is-the-first": functions(argmax=lambda mask: toyad.argmax(mask) * 0),
@@ -622,6 +622,7 @@ BROKEN = {
                 plugin for plugin in real(cls) if cls.__module__ == "toyad" or cls in plugin.types
             ]
         },
+        # They stand in this module, which imports what is private.
         "array-types-in-a-private-place": {"array_types": lambda _: (toyad.Value,)},
     },
     ("plugins", "within_gradient"): {"nodes-are-flattened-to-constants": library(node=of_constants)},

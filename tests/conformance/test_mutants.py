@@ -40,10 +40,10 @@ BEYOND_ONE_LEVEL = {
     "recording-is-always-off": "it has no leaf with an identity, which alone would be frozen",
     **dict.fromkeys(("integers-have-zero-tangents", "forward-mode-transposes-the-vjp"), "it has no forward mode"),
     **dict.fromkeys(("tangents-are-constant", "rows-are-constant"), "it has no second derivative"),
-    **dict.fromkeys(("several-are-asked-by-their-class", "the-switch-is-turned-on"), "it has no switch"),
     **dict.fromkeys(
-        ("values-under-the-switch-are-no-constants", "pulls-are-zero-under-the-switch"), "it has no switch"
+        ("several-are-asked-by-their-class", "the-switch-is-turned-on", "pulls-are-zero-under-the-switch"), "no switch"
     ),
+    "values-under-the-switch-are-no-constants": "no switch",
 }
 
 
