@@ -69,13 +69,6 @@ def test_a_fault_of_the_working_copy_is_seen_behind_an_installed_release(tmp_pat
         assert file in text
 
 
-def test_the_release_is_tested_where_no_copy_stands_before_it(tmp_path, site):
-    copy = copied(tmp_path / "copy", "toyad_adprotocol", fault=FAULT)
-    status, _, report = conformance(tmp_path, site, copy)
-    assert status == 0
-    assert (report["plugin_version"], report["files"]["toyad_adprotocol"]) == ("1.0", str(site / "toyad_adprotocol.py"))
-
-
 def test_the_run_ends_where_a_worker_has_another_file_than_its_parent(tmp_path, site):
     copy = copied(tmp_path / "copy", "toyad_adprotocol")
     shifting = f"import sys\nsys.path.insert(0, {str(copy)!r})\nfrom toyad_harness import ToyHarness\n"
