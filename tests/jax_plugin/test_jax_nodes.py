@@ -98,23 +98,6 @@ def test_equinox_shared_layers():
     assert len([leaf for leaf in jax.tree.leaves(gradient) if leaf.any()]) == 1
 
 
-def test_equinox_layers_with_state():
-    layer, state = eqx.nn.make_with_state(eqx.nn.BatchNorm)(3, axis_name="batch", mode="ema")
-
-    def loss(layer, state, x):
-        batched = jax.vmap(layer, axis_name="batch", in_axes=(0, None), out_axes=(0, None))
-        y, state = batched(x, state)
-        return jnp.sum(y**3), state
-
-    x = jax.random.normal(KEY, (5, 3))
-    (value, new_state), gradient = adprotocol.value_and_grad(loss, has_aux=True)(layer, state, x)
-    (expected, _), native = eqx.filter_value_and_grad(loss, has_aux=True)(layer, state, x)
-    assert value == expected
-    assert same(gradient, native)
-    assert not same(new_state, state)
-    assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(new_state))
-
-
 # flax
 
 

@@ -317,36 +317,3 @@ def test_a_rule_that_leaves_torch_is_differentiated_once():
     # A constant that NumPy made has no derivative to lose.
     constant = with_rules(lambda x: x.sum(), lambda ct, _y, _x: (np.full(2, 7.0),))
     assert func.grad(constant)(x.detach()).tolist() == [7.0, 7.0]
-
-
-@pytest.mark.parametrize("create_graph", [False, True])
-def test_a_rule_that_differentiates_by_the_parameters_it_is_given(create_graph):
-    net = torch.nn.Linear(1, 1, bias=False).double()
-    torch.nn.init.constant_(net.weight, 0.5)
-
-    def step(parameters, z, x):
-        return torch.tanh(z * parameters["weight"][0, 0] + x)
-
-    @custom_derivative
-    def fixed_point(parameters, x):
-        z = torch.zeros_like(x)
-        for _ in range(100):
-            z = step(parameters, z, x)
-        return z
-
-    @fixed_point.defvjp
-    def fixed_point_vjp(ct, z, parameters, x):
-        w = ct / (1.0 - adprotocol.grad(lambda z: step(parameters, z, x))(z))
-        return adprotocol.grad(lambda p: step(p, z, x) * w)(parameters), None
-
-    def solved(w):
-        return fixed_point({"weight": torch.full((1, 1), w, dtype=DOUBLE)}, x).item()
-
-    x, w, h = torch.tensor(0.3, dtype=DOUBLE), 0.5, 1e-4
-    loss = fixed_point(dict(net.named_parameters()), x)
-    (first,) = torch.autograd.grad(loss, list(net.parameters()), create_graph=create_graph)
-    assert first.item() == pytest.approx((solved(w + h) - solved(w - h)) / (2 * h), rel=1e-6)
-    if create_graph:
-        (second,) = torch.autograd.grad(first.sum(), list(net.parameters()))
-        due = (solved(w + h) - 2 * solved(w) + solved(w - h)) / h**2
-        assert second.item() == pytest.approx(due, rel=1e-4)

@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from adprotocol import grad, jacobian, non_differentiable, trainable, vjp, within_gradient
+from adprotocol import grad, non_differentiable, trainable, within_gradient
 from adprotocol.errors import NothingTrainableError, UndecidableError
-
-ONE = torch.tensor(1.0)
 
 
 @pytest.fixture
@@ -71,42 +69,6 @@ def test_where_trains_against_the_flag_at_all_places(net, decayed):
     with pytest.raises(UndecidableError, match="another reference"):
         torch.vmap(lambda c: c * grad(loss, where="weight")(net)["weight"])(torch.ones(1))
     assert not held.requires_grad
-
-
-def test_a_module_that_computes_with_its_own_list_trains_where_it_is_selected():
-    """As the layers of Keras do, with variables of their own."""
-
-    class Layer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = torch.nn.Parameter(torch.tensor(3.0), requires_grad=False)
-            self.variables = [self.w]
-
-        def forward(self, x):
-            return self.variables[0] ** 2 * x
-
-    layer, seen = Layer(), []
-    handle = layer.w.requires_grad_().register_hook(lambda gradient: seen.append(gradient.ndim))
-    layer.w.requires_grad_(False)
-    value, pull = vjp(lambda m: m(ONE), layer, where="w")
-    assert torch.equal(torch.vmap(lambda cotangent: pull(cotangent)[0]["w"])(torch.ones(2)), torch.tensor([6.0, 6.0]))
-    seen.clear()
-    assert jacobian(lambda m: torch.stack([m(ONE), m(2.0 * ONE)]), where="w", mode="reverse")(layer)["w"].tolist() == [
-        6.0,
-        12.0,
-    ]
-    seen.clear()
-    assert not layer.w.requires_grad
-    for _ in range(2):
-        assert pull(ONE)[0]["w"] == 6.0
-        assert not layer.w.requires_grad
-    with pytest.raises(ZeroDivisionError):
-        grad(lambda m: m(ONE) / 0.0 + 1 // 0, where="w")(layer)
-    assert not layer.w.requires_grad
-    assert not value.requires_grad
-    assert layer.w.grad is None
-    assert seen == [0, 0]
-    handle.remove()
 
 
 def test_threads_select_one_parameter_against_its_flag(net):

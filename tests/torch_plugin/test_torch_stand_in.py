@@ -402,26 +402,3 @@ def test_parts_of_trees_of_constants_in_a_graph():
     assert empty == {"n": None, "s": None}
     assert rest == {"a": {"w": None, "n": 3}, "b": {"n": 1, "s": None}, "z": [4, (5,)]}
     assert joined == keys == ["a", "b", "z"]
-
-
-def test_hooks_of_state_dicts_that_are_methods_are_no_hindrance():
-    class Loading(Net):
-        def __init__(self):
-            super().__init__()
-            self.seen = []
-            self._register_load_state_dict_pre_hook(self.before)
-            self._register_load_state_dict_pre_hook(Loading.after, with_module=True)
-            self.register_load_state_dict_post_hook(lambda module, _keys: module.seen.append(module))
-
-        def before(self, *_args):
-            self.seen.append(self)
-
-        def after(self, *_args):
-            self.seen.append(self)
-
-    module = Loading()
-    made = doubled(module)
-    assert torch.allclose(made(X), reference(module, X))
-    made.load_state_dict(module.state_dict())
-    assert all(item is made for item in made.seen)
-    assert module.seen == []

@@ -92,43 +92,6 @@ def made(cls, w, b, **static):
     return model
 
 
-def line(model, x):
-    return model.w * model.w * x + model.b
-
-
-@pytest.mark.parametrize("cls", ALL)
-def test_jax_takes_it_as_it_is(cls):
-    model = made(cls, jnp.float32(3.0), jnp.float32(1.0))
-    assert jax.jit(line)(model, 2.0) == 19.0
-    gradient = jax.grad(line)(model, 2.0)
-    assert type(gradient) is cls
-    assert (gradient.w, gradient.b) == (12.0, 1.0)
-    assert jax.jit(lambda model: model)(model).w == 3.0
-    batch = made(cls, jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
-    assert jax.vmap(line, in_axes=(0, None))(batch, 1.0).tolist() == [4.0, 8.0]
-    assert jax.vmap(lambda w: made(cls, w, 2 * w))(jnp.array([1.0, 2.0])).b.tolist() == [2.0, 4.0]
-    doubled = jax.tree.map(lambda leaf: 2 * leaf, model)
-    assert (doubled.w, doubled.b) == (6.0, 2.0)
-    assert jax.lax.scan(lambda m, _: (m, m.w), model, None, length=2)[1].tolist() == [3.0, 3.0]
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
-    assert sorted(paths) == [".b", ".w"]
-
-
-@pytest.mark.parametrize("cls", ALL)
-def test_torch_takes_it_as_it_is(cls):
-    model = made(cls, torch.tensor(3.0), torch.tensor(1.0))
-    gradient = torch.func.grad(line)(model, 2.0)
-    assert type(gradient) is cls
-    assert (gradient.w, gradient.b) == (12.0, 1.0)
-    batch = made(cls, torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
-    assert torch.vmap(line, in_dims=(0, None))(batch, 1.0).tolist() == [4.0, 8.0]
-    assert torch.vmap(lambda w: made(cls, w, 2 * w))(torch.tensor([1.0, 2.0])).b.tolist() == [2.0, 4.0]
-    assert torch.func.jvp(lambda m: line(m, 2.0), (model,), (model,))[1] == 37.0
-    assert _pytree.tree_map(lambda leaf: 2 * leaf, model).w == 6.0
-    paths = [_pytree.keystr(path) for path, _ in _pytree.tree_flatten_with_path(model)[0]]
-    assert sorted(paths) == [".b", ".w"]
-
-
 @pytest.mark.parametrize("cls", ALL)
 def test_optree_takes_it_as_it_is(cls):
     model = made(cls, 3.0, 1.0)
