@@ -3,6 +3,7 @@
 import atexit
 import gc
 import importlib
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -18,6 +19,10 @@ from fresh import Fresh
 # Before jax is imported anywhere: two devices for pmap and shard_map.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+# The emitters of fusions take half of XLA's time for a small program. An unknown flag ends the process, so it is given
+# to the releases that are known to have it.
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 # What XLA has compiled it need not compile again, here and in the processes of a test. Each worker has a folder of its
 # own, for JAX writes an entry in place, and another worker could read half of it.

@@ -49,7 +49,7 @@ def single(values):
 
 def compiled(fun):
     torch.compiler.reset()
-    return torch.compile(fun, fullgraph=True, backend="aot_eager")
+    return torch.compile(fun, fullgraph=True, backend="eager")
 
 
 def tape(fun):

@@ -17,7 +17,7 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType, PartitionSpec
 
-from adprotocol import NonDifferentiable, cond, non_differentiable, value_and_grad, within_gradient
+from adprotocol import NonDifferentiable, cond, non_differentiable, within_gradient
 
 X = np.linspace(0.2, 0.8, 4, dtype=np.float32)
 
@@ -154,34 +154,3 @@ def test_constants_and_labels_are_those_of_stop_gradient(around):
         lambda x: non_differentiable(jnp.sin)(x) * x,
     ):
         assert operations(around(ours), X) == expected, ours
-
-
-def loss(model, x):
-    hidden = jnp.tanh(x @ model["first"])
-    return (hidden @ model["second"]).sum() * model["scale"]
-
-
-def model_of():
-    matrix = np.eye(4, dtype=np.float32)
-    return {"first": matrix, "second": matrix * 2.0, "scale": np.float32(3.0)}
-
-
-SELECTIONS = {"all": ("first", "second", "scale"), "last layer": ("second",), "scale": ("scale",)}
-
-
-@pytest.mark.parametrize("names", SELECTIONS.values(), ids=SELECTIONS)
-def test_gradients_with_a_frozen_part_are_those_of_a_closure(names):
-    def closed_over(model, x):
-        frozen = {name: leaf for name, leaf in model.items() if name not in names}
-        taken = {name: model[name] for name in names}
-        return jax.value_and_grad(lambda taken: loss(taken | frozen, x))(taken)
-
-    def labelled(model, x):
-        held = {name: leaf if name in names else NonDifferentiable(leaf) for name, leaf in model.items()}
-        return value_and_grad(loss)(held, x)
-
-    selected = value_and_grad(loss, where=list(names))
-    expected = operations(closed_over, model_of(), X)
-    assert expected["stablehlo.dot_general"] >= 2
-    assert operations(selected, model_of(), X) == expected
-    assert operations(labelled, model_of(), X) == expected

@@ -34,15 +34,6 @@ def test_boxed_containers_arrive_as_containers():
     assert close(found["b"][1], 0.0)
 
 
-def test_a_box_of_integers_has_no_gradient():
-    @custom_derivative
-    def f(x, n):
-        return x * n
-
-    f.defvjp(lambda ct, returned, x, n: (ct * n, None))
-    assert close(autograd.grad(lambda x: np.sum(f(x, np.array([2, 3]))))(np.ones(2)), [2.0, 3.0])
-
-
 def test_a_gradient_has_the_dtype_of_its_argument():
     f = custom_derivative(lambda x: 2.0 * x)
     given = []
@@ -73,11 +64,3 @@ def test_a_rule_cannot_change_what_it_is_given(kind):
         derivative = autograd.grad(total) if kind == "vjp" else lambda x, fun=total: autograd.make_jvp(fun)(x)(x)
         with pytest.raises(ValueError, match="read-only"):
             derivative(np.ones(2))
-
-
-def test_a_gradient_that_is_the_cotangent_can_be_changed():
-    f = custom_derivative(lambda x: x)
-    f.defvjp(lambda ct, _y, _x: (ct,))
-    gradient = autograd.grad(lambda x: np.sum(f(x)))(np.ones(2))
-    gradient *= 2.0
-    assert gradient.tolist() == [2.0, 2.0]

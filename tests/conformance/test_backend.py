@@ -220,7 +220,7 @@ import os, sys
 os.environ |= {environment}
 sys.path.insert(0, {folder!r})
 from adprotocol.__main__ import main
-sys.exit(main(["conformance", "fakefw"]))
+sys.exit(main(["conformance", "fakefw", "--jobs", "1"]))
 """
 
 

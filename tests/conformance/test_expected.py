@@ -5,7 +5,6 @@ import sys
 import pytest
 from small import ToyHarness, made, ran, toy
 
-from adprotocol.conformance._run import declared
 from adprotocol.conformance._run.result import EXPECTED, PASS
 from adprotocol.divergence import CORE
 from adprotocol.extend import Divergence
@@ -64,11 +63,6 @@ def test_an_unknown_id_is_a_problem_although_the_scenarios_selected_are_others()
     assert [problem.where for problem in found.problems] == ["divergences"]
 
 
-def test_an_id_that_is_not_selected_is_known():
-    found = report(lambda: (divergence("known", "cond/one"),), keywords=["two"])
-    assert found.ok
-
-
 def test_a_variant_that_this_harness_does_not_have_is_another_harness_s():
     assert report(lambda: (divergence("known", "cond/one", "cond/two@grad=vjp"),)).ok
 
@@ -95,17 +89,6 @@ def test_two_entries_that_name_one_scenario_are_a_problem():
     ]
 
 
-def test_two_entries_that_name_many_are_one_problem():
-    (message,) = [
-        problem.message for problem in report(lambda: (divergence("a", "cond/*"), divergence("b", "cond/*"))).problems
-    ]
-    assert message == "the divergences 'a' and 'b' both name 'cond/one' and 1 more"
-
-
-def test_one_entry_may_name_a_scenario_twice():
-    assert report(lambda: (divergence("a", "cond/one", "cond/o*"),)).ok
-
-
 @pytest.mark.parametrize(
     ("hook", "words"),
     [
@@ -118,10 +101,3 @@ def test_one_entry_may_name_a_scenario_twice():
 def test_divergences_that_are_junk_is_a_problem(hook, words):
     (message,) = messages(hook)
     assert words in message
-
-
-def test_the_first_entry_that_names_a_result_is_its_own():
-    entries = (divergence("a", "cond/x"), divergence("b", "cond/*"))
-    assert declared.divergence_of(entries, "cond/x").name == "a"
-    assert declared.divergence_of(entries, "cond/y").name == "b"
-    assert declared.divergence_of(entries, "COND/y") is None

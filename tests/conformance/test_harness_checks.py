@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 import toyad
-from small import Autograd, Plain, ToyHarness, made, ran, toy
+from small import Autograd, ToyHarness, made, ran, toy
 
-from adprotocol.conformance import Harness, run
+from adprotocol.conformance import Harness
 from adprotocol.conformance._run import harness_checks
 from adprotocol.conformance.harness import CAPABILITIES, KNOWN, REQUIRED
 
@@ -274,7 +274,3 @@ def test_variants_are_read_once_so_that_a_property_may_make_them():
     report = ran(made(variants=property(variants)), fine, needs=("grad",), varies=True)
     assert [result.id for result in report.results] == ["cond/fine", "cond/fine@grad=read1"]
     assert report.ok
-
-
-def test_prepared_on_the_real_scenarios_numpy_has_no_problem():
-    assert run(Plain, keywords=["within_gradient/vmap"]).problems == ()

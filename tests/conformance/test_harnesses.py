@@ -53,16 +53,6 @@ def test_capabilities_are_right_without_adprotocol(name, capability):
             harness_checks.check(harness, capability, way)
 
 
-@on_each
-def test_the_gradient_of_an_inner_variable_is_differentiated_by_an_outer_one(name):
-    h = harness_of(name)
-    # d/dy of y d/dx (x y) at x = 1: y y
-    slope = h.grad(lambda y: y * h.grad(lambda x, y: x * y)(h.array(1.0), y))
-    assert float(h.to_numpy(slope(h.array(3.0)))) == 6.0
-    closes = h.grad(lambda y: y * h.grad(lambda x: x * y)(h.array(1.0)))
-    assert float(h.to_numpy(closes(h.array(3.0)))) == 6.0
-
-
 def test_the_switch_of_torch_does_not_reach_a_gradient_inside_of_it():
     h = harness_of("torch")
     x = torch.tensor(3.0, requires_grad=True)

@@ -2,8 +2,6 @@
 
 import pytest
 import toyad
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.polynomial import Polynomial
 from toyad_harness import ToyHarness
 
@@ -29,15 +27,6 @@ def came_out(transforms, fun, x):
 @pytest.mark.parametrize("transforms", ["", *ALL])
 def test_the_closed_form_is_what_comes_out(transforms):
     assert came_out(transforms, waves, 0.75) == pytest.approx(nesting.expected(transforms, table)(0.75)[0])
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.sampled_from(nesting.TRANSFORMS), min_size=3, max_size=4).map(" of ".join),
-    st.floats(-1.0, 1.0),
-)
-def test_the_closed_form_is_what_comes_out_of_deeper_nestings(transforms, x):
-    assert came_out(transforms, waves, x) == pytest.approx(nesting.expected(transforms, table)(x)[0], abs=1e-8)
 
 
 @pytest.mark.parametrize(

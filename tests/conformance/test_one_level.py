@@ -2,7 +2,7 @@
 
 import pytest
 import toyad
-from small import OneLevel, ToyHarness, toy
+from small import ToyHarness, toy
 
 from adprotocol.conformance import run
 
@@ -23,7 +23,7 @@ class Undeclared(Flat):
     absent = {}  # noqa: RUF012  (as above)
 
 
-@pytest.mark.parametrize("harness", [OneLevel, Flat, Undeclared])
+@pytest.mark.parametrize("harness", [Flat, Undeclared])
 def test_a_system_of_one_level_is_green(harness, monkeypatch):
     monkeypatch.setattr(toyad, "MOST", 1)
     with toy():

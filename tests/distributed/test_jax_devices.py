@@ -17,7 +17,7 @@ def test_eight_devices_agree_with_one(tmp_path):
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",
     }
     run = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("jax_checks.py")), str(results)],

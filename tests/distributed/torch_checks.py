@@ -1,9 +1,10 @@
-"""What two processes of PyTorch check together: ``python torch_checks.py RANK FOLDER``, once for each rank.
+"""What two processes of PyTorch check together: ``python torch_checks.py FOLDER``, which forks the second.
 
 Both run the checks in the same order; the failures are written to the folder, with the names of all that ran.
 """
 
 import json
+import os
 import sys
 import traceback
 import warnings
@@ -461,4 +462,8 @@ def main(rank, folder):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    # Here, so that PyTorch is imported once.
+    child = os.fork()
+    main(int(child == 0), sys.argv[1])
+    if child:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

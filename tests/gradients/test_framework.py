@@ -182,12 +182,6 @@ def test_an_error_that_takes_no_note_comes_out_as_it_is():
         grad(fails)(2.0)
 
 
-def test_mixed_inner_calls_name_their_backend():
-    for ad in (JAX, TORCH):
-        outer = lambda x, ad=ad: x * grad(lambda y: x * y**2, backend=ad.name)(1.0)
-        assert close(grad(outer)(ad.make(3.0)), 12.0)
-
-
 # Blocked, and not installed
 
 
@@ -255,7 +249,9 @@ SAID = """
         + REFUSED
         + SAID
         + """
+    assert "torch" not in sys.modules
     value, gradient = adprotocol.value_and_grad(lambda x: x**2, backend="torch")(3.0)
+    assert "torch" in sys.modules and "jax" not in sys.modules
     assert (float(value), float(gradient)) == (9.0, 6.0)
     import torch
     assert type(gradient) is torch.Tensor
@@ -267,18 +263,6 @@ SAID = """
 )
 def test_without_autograd_numbers_need_another_backend(code):
     ran = run(code)
-    assert ran.returncode == 0, ran.stderr
-
-
-def test_a_named_backend_is_imported_when_it_is_asked_for():
-    ran = run("""
-    import sys
-    import adprotocol
-    assert float(adprotocol.grad(lambda x: x**3)(2.0)) == 12.0
-    assert "autograd" in sys.modules and "torch" not in sys.modules and "jax" not in sys.modules
-    assert float(adprotocol.grad(lambda x: x**3, backend="torch")(2.0)) == 12.0
-    assert "torch" in sys.modules and "jax" not in sys.modules
-    """)
     assert ran.returncode == 0, ran.stderr
 
 

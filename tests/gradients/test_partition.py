@@ -1,6 +1,5 @@
 """trainable, partition and combine: what takes a gradient by default, and the two parts of a structure."""
 
-import collections
 import dataclasses
 import enum
 import functools
@@ -8,7 +7,6 @@ import math
 import re
 from typing import Any, NamedTuple
 
-import attrs
 import equinox as eqx
 import flax.struct
 import jax
@@ -145,111 +143,11 @@ class Model:
     steps: int = 3
 
 
-@attrs.define
-class Noise:
-    level: Any
-    kind: str = "white"
-
-
-class Layer(eqx.Module):
-    weight: Any
-    width: int = 2
-    size: int = eqx.field(static=True, default=7)
-
-
 @flax.struct.dataclass
 class State:
     loc: Any
     step: int = 0
     rate: float = flax.struct.field(pytree_node=False, default=0.5)
-
-
-NODES = {
-    "dict": lambda x: {"z": x, "a": 3},
-    "dict, keys of several kinds": lambda x: {"a": x, 1: 3, None: x, (2, "b"): "s"},
-    "OrderedDict": lambda x: collections.OrderedDict(z=x, a=3),
-    "defaultdict": lambda x: collections.defaultdict(list, z=x, a=3),
-    "list": lambda x: [3, x, None],
-    "tuple": lambda x: (x, 3),
-    "deque": lambda x: collections.deque([3, x], maxlen=2),
-    "named tuple": Kernel,
-    "dataclass": lambda x: Model([x, 3]),
-    "attrs": Noise,
-    "equinox": Layer,
-    "flax.struct": State,
-    "label": lambda x: [NonDifferentiable(3.0), x],
-    "nested": lambda x: Model({"k": (Kernel(x), [Noise(x), Layer(x)])}),
-    "empty containers inside": lambda x: [x, {}, [], (), Model(None)],
-}
-
-
-def leaves(tree):
-    found = []
-    trainable(tree, where=lambda path, leaf: found.append((path, leaf)) or False)
-    return found
-
-
-@pytest.mark.parametrize("kind", NODES)
-def test_the_parts_are_like_the_whole_and_make_it_up_again(kind):
-    x = jnp.ones(2)
-    tree = NODES[kind](x)
-    params, rest = partition(tree)
-    again = combine(params, rest)
-    assert type(params) is type(rest) is type(again) is type(tree)
-    assert again is not tree
-    whole = leaves(tree)
-    assert any(leaf is x for _, leaf in whole)
-    for (path, leaf), (here, param), (there, other), (back, joined) in zip(
-        whole, leaves(params), leaves(rest), leaves(again), strict=True
-    ):
-        assert path == here == there == back
-        assert param is (leaf if leaf is x else None)
-        assert other is (None if leaf is x else leaf)
-        assert joined is leaf
-    assert [leaf is not None for _, leaf in leaves(trainable(tree))] == [leaf is x for _, leaf in whole]
-    if isinstance(tree, dict):
-        assert list(params) == list(rest) == list(again) == list(tree)
-    for attribute in ("default_factory", "maxlen", "size", "rate"):
-        assert getattr(params, attribute, 0) == getattr(again, attribute, 0) == getattr(tree, attribute, 0)
-
-
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encode = nn.Linear(2, 2)
-        self.norm = nn.BatchNorm1d(2)
-        self.decode = nn.Linear(2, 2, bias=False)
-        self.decode.weight = self.encode.weight
-        self.norm.bias.requires_grad_(False)
-
-
-def test_a_module_is_a_dict_in_the_order_of_its_parameters_where_tied_ones_are_one():
-    net = Tied()
-    params, rest = partition(net)
-    assert type(params) is dict
-    assert list(params) == [
-        "encode.weight", "encode.bias", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var",
-        "norm.num_batches_tracked",
-    ]  # fmt: skip
-    assert [name for name, value in params.items() if value is not None] == [
-        "encode.weight",
-        "encode.bias",
-        "norm.weight",
-    ]
-    assert params["encode.weight"] is net.encode.weight
-    assert rest["norm.bias"] is net.norm.bias
-    assert rest["norm.running_mean"] is net.norm.running_mean
-    state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
-    assert {name: id(value) for name, value in combine(params, rest).items()} == {k: id(v) for k, v in state.items()}
-
-
-def test_new_leaves_are_put_in_the_place_of_a_module_inside_a_structure():
-    model = Model({"net": nn.Linear(1, 1), "scale": 2.0})
-    params = trainable(model)
-    params.kernel["net"]["weight"] = "new"
-    joined = combine(params, model)
-    assert (joined.kernel["net"]["weight"], joined.kernel["scale"], joined.steps) == ("new", 2.0, 3)
-    assert joined.kernel["net"]["bias"] is model.kernel["net"].bias
 
 
 def test_combine_takes_each_leaf_from_the_first_tree_that_has_one():
@@ -299,16 +197,6 @@ def test_combine_of_nothing_says_what_to_pass():
         combine()
 
 
-def test_combine_of_ordered_dicts_never_exchanges_their_leaves():
-    """Keys in another order are matched by name or refused, never by position."""
-    first, second = collections.OrderedDict(b=1.0, a=None), collections.OrderedDict(a=2.0, b=None)
-    try:
-        joined = combine(first, second)
-    except TreeError:
-        return
-    assert joined == {"b": 1.0, "a": 2.0}
-
-
 @pytest.mark.parametrize("kind", [dict, "dataclass", "module"])
 def test_a_mask_has_the_bools_of_trainable(kind):
     model = {"w": 1.5, "k": NonDifferentiable(2.0), "n": 3, "f": math.sin, "none": None, "deep": {"w": jnp.ones(2)}}
@@ -330,11 +218,6 @@ def test_a_mask_has_the_bools_of_trainable(kind):
         assert names == {"w": w[0], "k": False, "n": False, "f": False, "none": None, "deep": {"w": w[1]}}
         # The mask is a `where` that selects the same.
         assert trainable_mask(model, where=mask) == mask
-
-
-def test_a_mask_is_refused_as_trainable_is():
-    with pytest.raises(SelectionError, match=r"selects 'n', which is an int"):
-        trainable_mask({"n": 1}, where="n")
 
 
 def test_a_partition_that_is_not_strict_takes_any_leaf():
@@ -383,18 +266,6 @@ def test_a_mask_covers_a_node_that_is_split_as_a_whole():
         assert rest == {"a": {"p": None}, "b": 3.0, "c": pair}
     with pytest.raises(SelectionError, match=r"'a\.p' is a Pair in the mask and a leaf in the argument"):
         partition(tree, {"a": {"p": Pair(True, False)}, "b": False, "c": False}, strict=False, is_leaf=is_pair)
-
-
-def test_one_instance_of_a_class_may_be_a_leaf_and_another_not():
-    inner = Pair(1.0, "leaf")
-    chosen, rest = partition(
-        [inner, Pair(inner, 2.0)],
-        lambda path, _: path == "1.left",
-        strict=False,
-        is_leaf=lambda node: isinstance(node, Pair) and node.right == "leaf",
-    )
-    assert chosen == [None, Pair(inner, None)]
-    assert rest == [inner, Pair(None, 2.0)]
 
 
 def test_a_node_taken_as_a_whole_takes_no_gradient():

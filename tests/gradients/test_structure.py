@@ -195,14 +195,6 @@ def test_an_object_array_that_contains_itself_is_a_tree_error():
                 call(tree)
 
 
-def test_a_module_used_in_several_places_is_no_cycle():
-    shared = nn.Linear(1, 1)
-    net = nn.Sequential(shared, nn.Sequential(shared, nn.ReLU()), shared)
-    assert list(trainable(net)) == ["0.weight", "0.bias"]
-    value = [1.0]
-    assert trainable({"a": value, "b": [value, value]}) == {"a": [1.0], "b": [[1.0], [1.0]]}
-
-
 # What would crash the interpreter runs in one of its own, with a stack that Python would let grow without end.
 
 DEEP = """
@@ -246,10 +238,11 @@ def refused(tree):
         else:
             raise SystemExit(f"no error for {type(tree)}")
 
-for limit in (1000, 1_000_000):
+builtin = lambda v: [v], lambda v: (v,), lambda v: {"k": v}
+every = *builtin, Pair, Data, Declared, Attrs, Node, lambda v: Declared([v])
+for limit, kinds in ((1000, (builtin[0], Data, Node)), (1_000_000, every)):
     sys.setrecursionlimit(limit)
-    builtin = lambda v: [v], lambda v: (v,), lambda v: {"k": v}
-    for wrap in (*builtin, Pair, Data, Declared, Attrs, Node, lambda v: Declared([v])):
+    for wrap in kinds:
         tree = 1.0
         for _ in range(100_000):
             tree = wrap(tree)
@@ -350,18 +343,6 @@ def test_where_reaches_into_modules_inside_structures():
         SelectionError, match=r"'0\.child\.net\.1\.num_batches_tracked'|'0\.child\.net\.1\.running_mean'"
     ):
         trainable(tree, where=[True, True])
-
-
-def test_the_result_holds_no_module():
-    net = nn.Sequential(nn.Linear(1, 1))
-    for result in (trainable(net), trainable([net])[0], trainable(Data(net)).child, combine(net), combine([net])[0]):
-        assert type(result) is dict
-        assert result["0.weight"] is net[0].weight
-
-
-def test_a_module_without_tensors_is_an_empty_dict():
-    assert trainable([nn.ReLU(), 1.0]) == [{}, 1.0]
-    assert partition(nn.ReLU()) == ({}, {})
 
 
 def test_an_object_of_unknown_class_is_searched_once_for_all_its_places(monkeypatch):

@@ -30,14 +30,6 @@ def test_a_structure_in_a_label_is_mapped_leaf_by_leaf():
     assert mapped["a"].held == {"b": [(1.0, None), (2.0, None)]}
 
 
-def test_none_stays_none_and_another_tree_may_have_it():
-    assert tree_map(lambda a, b: (a, b), {"x": 1, "y": None}, {"x": None, "y": 2}) == {"x": (1, None), "y": None}
-
-
-def test_a_label_beside_a_leaf_gives_its_value():
-    assert tree_map(lambda a, b: a + b, {"x": 1.0}, {"x": NonDifferentiable(2.0)}) == {"x": 3.0}
-
-
 def test_a_module_gives_a_dict():
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     module = torch.nn.Linear(2, 1)

@@ -1,8 +1,6 @@
 """`where`: predicates, masks and patterns, what they replace, and errors that name the path."""
 
-import collections
 import dataclasses
-import fnmatch
 import re
 from typing import Any, NamedTuple
 
@@ -13,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 from tree_kinds import paths as names
 from tree_kinds import taken as selected
@@ -47,12 +43,6 @@ def sum_of_products():
 # Patterns.
 
 
-def test_star_selects_all_that_is_there_and_the_value_itself():
-    assert selected(sum_of_products(), "*") == names(sum_of_products())
-    assert trainable({"a": 1.0, "b": None}, where="*") == {"a": 1.0, "b": None}
-    assert trainable(1.0, where="*") == 1.0
-
-
 @pytest.mark.parametrize(
     ("where", "missed"),
     [
@@ -78,12 +68,6 @@ def test_the_nearest_path_is_the_one_that_was_meant():
         trainable(1.0, where="weight")
     with pytest.raises(SelectionError, match="nearest paths are none"):
         trainable([], where="*")
-
-
-def test_static_fields_are_no_leaves():
-    assert names(Rate(1.0)) == ["value"]
-    with pytest.raises(SelectionError, match="where='kind' matches no leaf"):
-        trainable(Rate(1.0), where="kind")
 
 
 def test_a_key_that_looks_like_a_pattern_is_reached_by_a_bracket():
@@ -307,52 +291,3 @@ def test_a_tied_parameter_is_found_under_each_of_its_names():
         assert selected({"n": net}, where) == ["n.encode.weight"]
     with pytest.raises(SelectionError, match=r"nearest paths are 'n\.encode\.weight'"):
         trainable({"n": net}, where="n.decode.wieght")
-
-
-LETTERS = st.text("ab", min_size=1, max_size=2)
-TREES = st.recursive(
-    st.just(1.0),
-    lambda children: st.one_of(
-        st.dictionaries(LETTERS, children, max_size=3),
-        st.dictionaries(LETTERS, children, max_size=3).map(collections.OrderedDict),
-        st.lists(children, max_size=3),
-        st.builds(Kernel, children, children),
-        st.builds(Pair, children, children),
-    ),
-    max_leaves=12,
-)
-
-
-def mask_of(tree, wanted, path=""):
-    """Return a mask with True at the wanted paths, the keys of its dicts in the opposite order."""
-
-    def below(key, child):
-        return mask_of(child, wanted, f"{path}.{key}" if path else str(key))
-
-    if isinstance(tree, dict):
-        return type(tree)((key, below(key, tree[key])) for key in reversed(tree))
-    if isinstance(tree, list):
-        return [below(i, child) for i, child in enumerate(tree)]
-    if isinstance(tree, Pair):
-        return Pair(below("first", tree.first), below("second", tree.second))
-    if isinstance(tree, Kernel):
-        return Kernel(below("variance", tree.variance), below("scale", tree.scale))
-    return path in wanted
-
-
-@settings(max_examples=100, deadline=None)
-@given(tree=TREES, data=st.data())
-def test_predicate_mask_and_patterns_agree(tree, data):
-    paths = names(tree)
-    wanted = [path for path in paths if data.draw(st.booleans())]
-    assert selected(tree, lambda path, leaf: path in wanted) == wanted
-    assert selected(tree, mask_of(tree, wanted)) == wanted
-    if wanted:
-        assert selected(tree, wanted) == wanted
-    pattern = data.draw(st.text("ab*?.0", min_size=1, max_size=4))
-    expected = [path for path in paths if fnmatch.fnmatchcase(path, pattern)]
-    if expected:
-        assert selected(tree, pattern) == expected
-    else:
-        with pytest.raises(SelectionError, match="matches no leaf"):
-            trainable(tree, where=pattern)

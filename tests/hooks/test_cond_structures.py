@@ -57,27 +57,6 @@ def forgotten():
     torch.compiler.reset()
 
 
-def compiled(f):
-    return torch.compile(f, fullgraph=True, backend="aot_eager")
-
-
-WAYS = {"jax": (jax.jit, jnp.float32), "torch": (compiled, torch.tensor)}
-
-
-@pytest.mark.parametrize("framework", WAYS)
-def test_dicts_keep_their_order_and_match_in_any(framework):
-    stage, array = WAYS[framework]
-
-    def f(x):
-        made = cond(x > 0, lambda: {"b": x, "c": 2 * x, "a": x}, lambda: {"a": x, "c": 3 * x, "b": x})
-        assert list(made) == ["b", "c", "a"]
-        return made["c"]
-
-    f = stage(f)
-    assert float(f(array(1.0))) == 2.0
-    assert float(f(array(-1.0))) == -3.0
-
-
 @pytest.mark.parametrize("strict", [True, False])
 def test_an_exported_program_returns_it(strict):
     class Net(torch.nn.Module):
@@ -130,13 +109,6 @@ class WithStatic:
 
 
 jax.tree_util.register_dataclass(WithStatic, ["a"], ["name"])
-
-
-def test_static_fields_that_differ_are_a_mismatch():
-    with pytest.raises(BranchMismatchError, match=r"one.*two"):
-        jax.jit(lambda x: cond(x > 0, lambda: WithStatic(x, "one"), lambda: WithStatic(x, "two")))(1.0)
-    result = jax.jit(lambda x: cond(x > 0, lambda: WithStatic(x, "one"), lambda: WithStatic(-x, "one")))(-1.0)
-    assert result == WithStatic(1.0, "one")
 
 
 # Two objects are the same if they are identical, or of one class and equal.

@@ -48,37 +48,6 @@ def test_value_gradient_tangent_and_second_derivative(backend):
     near(grad(lambda x: grad(total)(x).sum())(x), CURVATURES)
 
 
-def transformed(name, f):
-    total = lambda x: f(x).sum()
-    return {
-        "jax.jit": lambda x: jax.jit(jax.grad(total))(jnp.array(x)),
-        "jax.vmap of grad": lambda x: jax.vmap(jax.grad(total))(jnp.array(x)),
-        "jax.grad of vmap": lambda x: jax.grad(lambda x: jax.vmap(f)(x).sum())(jnp.array(x)),
-        "jax.grad of vmap to scalars": lambda x: jax.grad(lambda x: jax.vmap(f)(x).sum())(jnp.array(x.ravel())).reshape(
-            x.shape
-        ),
-        "jax.checkpoint": lambda x: jax.grad(jax.checkpoint(total))(jnp.array(x)),
-        "torch.vmap of grad": lambda x: torch.vmap(torch.func.grad(total))(torch.tensor(x)),
-        "torch.grad of vmap": lambda x: torch.func.grad(lambda x: torch.vmap(f)(x).sum())(torch.tensor(x)),
-        "torch.compile": lambda x: torch.compile(grad(total), fullgraph=True, backend="aot_eager")(torch.tensor(x)),
-    }[name](POINTS)
-
-
-@pytest.mark.parametrize("name", ["jit", "vmap of grad", "grad of vmap", "checkpoint"])
-def test_jax(name):
-    near(transformed(f"jax.{name}", root(jnp)), SLOPES)
-
-
-def test_jax_batched_to_scalars():
-    near(transformed("jax.grad of vmap to scalars", root(jnp)), SLOPES)
-
-
-@pytest.mark.parametrize("name", ["vmap of grad", "grad of vmap", "compile"])
-def test_torch(name):
-    with torch.autograd.set_detect_anomaly(name != "compile"):  # in which Dynamo compiles nothing
-        near(transformed(f"torch.{name}", root(torch)), SLOPES)
-
-
 def test_numpy_alone_and_numpy_masks():
     near(root(np)(POINTS), ROOTS)
     near(where(np.zeros(2, bool), np.log, lambda x: 2.0, np.array([0.0, -1.0])), [2.0, 2.0])
@@ -106,7 +75,7 @@ def test_another_scalar_mask_is_a_choice_of_arrays(point):
     near(torch.func.grad(f(torch))(torch.tensor(point)), slope)
     assert "cond" not in str(jax.make_jaxpr(f(jnp))(point))
     with torch.autograd.set_detect_anomaly(False):  # in which Dynamo compiles nothing
-        compiled = torch.compile(grad(f(torch)), fullgraph=True, backend="aot_eager")
+        compiled = torch.compile(grad(f(torch)), fullgraph=True, backend="eager")
         near(compiled(torch.tensor(point)), slope)
 
 
@@ -160,14 +129,6 @@ def test_what_fails_for_an_element_that_is_not_chosen_does_not_fail():
     near(where(POSITIVE, strict_root, np.abs, POINTS), np.where(POSITIVE, ROOTS, np.abs(POINTS)))
     with pytest.raises(ValueError):
         where(POINTS < 3.0, strict_root, np.abs, POINTS)
-
-
-def test_a_recipe_for_a_fill_value():
-    for backend in BACKENDS:
-        x, fill = backend.make(POINTS), backend.make(-1.0)
-        log = backend.xp.log
-        f = lambda x, fill, log=log: where(x > 0, lambda x, _: log(x), lambda _, fill: fill, x, fill).sum()
-        near(grad(f, argnums=1)(x, fill), 2.0)
 
 
 def test_what_is_refused():

@@ -65,22 +65,6 @@ def test_one_source_on_each_framework(name, where):
     assert gradient.scale is gradient.degree is None
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_numpy_arrays_with_a_backend(name):
-    value, gradient = adprotocol.value_and_grad(loss, backend=name)(
-        Model(WEIGHT, OFFSET, SCALE),
-        MAKERS[name](POINTS.astype("float32")) if name == "jax" else torch.as_tensor(POINTS),
-    )
-    true_value, by_weight, by_offset = expected()
-    assert np.allclose(as_numpy(value), true_value, rtol=1e-5)
-    assert np.allclose(as_numpy(gradient.weight), by_weight, rtol=1e-5)
-    assert np.allclose(as_numpy(gradient.offset), by_offset, rtol=1e-5)
-
-
-def test_numpy_arrays_alone_without_a_gradient():
-    assert np.allclose(loss(Model(WEIGHT, OFFSET, SCALE), POINTS), expected()[0])
-
-
 def test_boxes_of_autograd_are_known_alone_and_refused_beside_numpy_arrays():
     # NumPy arrays go to autograd. Its boxes have a namespace of their own, so that array-api-compat
     # refuses them beside an array that is not differentiated: its own error, with or without us.

@@ -1,15 +1,12 @@
-"""flax models trained with our gradients, frozen in part: nnx modules and linen variables."""
+"""flax.nnx modules trained with our gradients, frozen in part."""
 
-import flax.linen
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from flax.training.train_state import TrainState
 
 import adprotocol
-from adprotocol import combine, trainable
 
 INPUTS = jnp.linspace(-1.0, 1.0, 16).reshape(8, 2)
 TARGETS = jnp.sin(2.0 * INPUTS[:, :1])
@@ -64,44 +61,3 @@ def test_nnx_optimizer_with_all_parameters():
     assert np.allclose(values, expected, rtol=1e-3)
     assert values[-1] < values[0]
     assert alike(pure(model), pure(native))
-
-
-class Linen(flax.linen.Module):
-    @flax.linen.compact
-    def __call__(self, x):
-        x = flax.linen.tanh(flax.linen.Dense(4, name="first")(x))
-        x = flax.linen.BatchNorm(use_running_average=True, name="norm")(x)
-        return flax.linen.Dense(1, name="last")(x)
-
-
-def test_linen_train_state_of_the_trained_part():
-    network = Linen()
-    variables = network.init(jax.random.key(0), INPUTS)
-    where = ["params.norm.*", "params.last.*"]
-    optimizer = optax.chain(optax.clip_by_global_norm(0.05), optax.adamw(0.05, weight_decay=0.1))
-
-    def loss(variables):
-        return jnp.mean((network.apply(variables, INPUTS) - TARGETS) ** 2)
-
-    @jax.jit
-    def step(state):
-        value, gradient = adprotocol.value_and_grad(loss, where=where)(combine(state.params, variables))
-        return state.apply_gradients(grads=gradient), value
-
-    @jax.jit
-    def native_step(state):
-        merged = lambda params: loss({**variables, "params": {**variables["params"], **params}})
-        value, gradient = jax.value_and_grad(merged)(state.params)
-        return state.apply_gradients(grads=gradient), value
-
-    free = {name: variables["params"][name] for name in ("norm", "last")}
-    state = TrainState.create(apply_fn=network.apply, params=trainable(variables, where), tx=optimizer)
-    native = TrainState.create(apply_fn=network.apply, params=free, tx=optimizer)
-    for _ in range(10):
-        state, value = step(state)
-        native, expected = native_step(native)
-        assert np.allclose(value, expected, rtol=1e-3)
-    params = state.params["params"]
-    assert params["first"] == {"kernel": None, "bias": None}
-    assert alike({name: params[name] for name in free}, native.params)
-    assert jax.tree.leaves(state.params["batch_stats"]) == []

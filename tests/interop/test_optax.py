@@ -62,7 +62,6 @@ WAYS = {
 }
 
 OPTIMIZERS = {
-    "adam": optax.adam(0.1),
     "weight decay": optax.adamw(0.1, weight_decay=0.5),
     "global-norm clipping": optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.5, momentum=0.9)),
     "both": optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(0.1, weight_decay=0.5)),

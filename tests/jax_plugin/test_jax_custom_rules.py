@@ -17,10 +17,6 @@ def layer(x, tracked):
     return cond(tracked, lambda: 3.0 * x, lambda: 5.0 * x)
 
 
-def decay(y, rate, tracked):
-    return cond(tracked, lambda: -1.0 * rate * y, lambda: -2.0 * rate * y)
-
-
 def check(f, value, slope, plain):
     """Compare value, gradient and plain value, with the compiled function called plainly before and after."""
     for jitted in (f, jax.jit(f)):
@@ -53,14 +49,6 @@ def _forward(primals, tangents):
 @pytest.mark.parametrize("rule", [reverse, forward])
 def test_an_answer_passed_in_is_right(rule):
     check(lambda x: rule(x, within_gradient(x)), 3.0, 3.0, 5.0)
-
-
-def test_an_answer_passed_in_as_a_number_for_odeint():
-    def f(rate):
-        tracked = jnp.asarray(within_gradient(rate), jnp.float32)
-        return odeint(lambda y, t, k, a: decay(y, k, a > 0.5), ONE, jnp.array([0.0, 1.0]), rate, tracked)[-1]
-
-    check(f, 0.3679, -0.3679, 0.1353)
 
 
 def test_an_answer_closed_over_by_an_equation():
@@ -100,70 +88,6 @@ def test_an_answer_in_the_condition_of_a_while_loop():
         assert jax.jvp(g, (ONE,), (ONE,)) == (8.0, 8.0)
 
 
-@pytest.mark.parametrize("adjoint", ["RecursiveCheckpointAdjoint", "BacksolveAdjoint", "DirectAdjoint"])
-def test_diffrax(adjoint):
-    diffrax = pytest.importorskip("diffrax")
-
-    def f(rate):
-        args = (rate, jnp.asarray(within_gradient(rate)))
-        term = diffrax.ODETerm(lambda t, y, args: decay(y, *args))
-        solver, chosen = diffrax.Tsit5(), getattr(diffrax, adjoint)()
-        return diffrax.diffeqsolve(term, solver, 0.0, 1.0, 0.05, ONE, args=args, adjoint=chosen).ys[-1]
-
-    check(f, 0.3679, -0.3679, 0.1353)
-
-
-def test_lineax():
-    lineax = pytest.importorskip("lineax")
-
-    def f(k):
-        tracked = within_gradient(k)
-        operator = lineax.FunctionLinearOperator(
-            lambda v: v * k * cond(tracked, lambda: 1.0, lambda: 2.0),
-            jax.ShapeDtypeStruct((2,), jnp.float32),
-            lineax.positive_semidefinite_tag,
-        )
-        return lineax.linear_solve(operator, jnp.ones(2), lineax.CG(1e-6, 1e-6)).value.sum()
-
-    check(f, 2.0, -2.0, 1.0)
-
-
-@pytest.mark.parametrize("solver", ["FixedPointIteration", "Newton", "Chord", "Bisection"])
-def test_optimistix(solver):
-    optimistix = pytest.importorskip("optimistix")
-    made = getattr(optimistix, solver)(1e-6, 1e-6)
-
-    def f(k):
-        args = (k, jnp.asarray(within_gradient(k)))
-
-        def side(y, args):
-            rate, tracked = args
-            return 0.5 * y + rate * cond(tracked, lambda: 1.0, lambda: 2.0)
-
-        if solver == "FixedPointIteration":
-            return optimistix.fixed_point(side, made, jnp.float32(0.5), args=args).value
-        bounds = {"lower": jnp.float32(-5.0), "upper": jnp.float32(5.0)}
-        return optimistix.root_find(
-            lambda y, args: y - side(y, args), made, jnp.float32(0.5), args=args, options=bounds
-        ).value
-
-    check(f, 2.0, 2.0, 4.0)
-
-
-def test_checkpointed_loops_of_equinox():
-    internal = pytest.importorskip("equinox.internal")
-
-    def f(x):
-        def step(carry, _):
-            value, tracked = carry
-            return (layer(value, tracked), tracked), None
-
-        start = (x, jnp.asarray(within_gradient(x)))
-        return internal.scan(step, start, None, length=3, kind="checkpointed")[0][0]
-
-    check(f, 27.0, 27.0, 125.0)
-
-
 def test_an_array_closed_over_is_asked_about_with_an_argument():
     w = jnp.float32(2.0)
 
@@ -180,27 +104,6 @@ def test_an_array_closed_over_is_asked_about_with_an_argument():
     assert jax.value_and_grad(jax.jit(model))(ONE) == (6.0, 6.0)
     assert jax.jit(model)(ONE) == 10.0
     assert jax.vmap(model)(jnp.ones(2)).tolist() == [10.0, 10.0]
-
-
-def test_a_module_converted_by_equinox():
-    eqx = pytest.importorskip("equinox")
-
-    class Module(eqx.Module):
-        w: jax.Array
-
-        def __call__(self, t):
-            return cond(within_gradient(self.w, t), lambda: 3.0 * self.w * t, lambda: 5.0 * self.w * t)
-
-    module = Module(jnp.float32(2.0))
-    converted = eqx.filter_closure_convert(module, ONE)
-    assert converted(ONE) == 10.0
-    gradient = eqx.filter_grad(lambda c: c(ONE))(converted)
-    assert [leaf.item() for leaf in jax.tree.leaves(gradient) if isinstance(leaf, jax.Array)] == [3.0]
-    # Alone, a concrete array is answered now: declared, with this remedy.
-    passed = eqx.filter_closure_convert(
-        lambda m, t: cond(within_gradient(m), lambda: 3.0 * t * m.w, lambda: t), module, ONE
-    )
-    assert eqx.filter_grad(lambda m: passed(m, ONE))(module).w == 3.0
 
 
 def test_the_answer_about_a_concrete_array_is_a_bool_in_a_trace():

@@ -1,6 +1,5 @@
 """Structures that jax.tree_util knows: Equinox, flax, Partial, registered dataclasses, classes of one's own."""
 
-import dataclasses
 import functools
 
 import jax
@@ -10,8 +9,8 @@ import pytest
 from jax.tree_util import Partial
 
 import adprotocol
-from adprotocol import NonDifferentiable, combine, partition, trainable, within_gradient
-from adprotocol.errors import NothingTrainableError, OpaqueValueError, SelectionError
+from adprotocol import trainable, within_gradient
+from adprotocol.errors import OpaqueValueError, SelectionError
 
 eqx = pytest.importorskip("equinox")
 flax = pytest.importorskip("flax")
@@ -61,29 +60,6 @@ def test_equinox_gradient_is_that_of_filter_grad():
     assert same(adprotocol.grad(squared, where=mask)(model, XS), expected)
 
 
-def test_equinox_paths_are_field_names():
-    assert paths(mlp()) == [
-        *(f"layers.{i}.{name}" for i in range(3) for name in ("weight", "bias")),
-        "activation",
-        "final_activation",
-    ]
-    only = trainable(mlp(), where="layers.1.*")
-    assert only.layers[1].weight.shape == (4, 4)
-    assert only.layers[0].weight is only.layers[2].bias is only.activation is None
-    assert (only.depth, only.layers[0].in_features) == (2, 2)
-
-
-@pytest.mark.parametrize("activation", [jax.nn.relu, jax.nn.silu, jax.jit(jnp.tanh), lambda x: x * XS[0], jnp.sin])
-def test_functions_as_fields_take_no_gradient(activation):
-    model = mlp(activation=activation)
-    gradient = adprotocol.grad(squared)(model, XS)
-    assert gradient.activation is None
-    assert same(gradient, eqx.filter_grad(squared)(model, XS))
-    params, rest = partition(model)
-    assert rest.activation is model.activation
-    assert combine(params, rest)(XS) == model(XS)
-
-
 class Net(eqx.Module):
     w: jax.Array
     static: float = eqx.field(static=True)
@@ -93,17 +69,6 @@ class Net(eqx.Module):
 
     def loss(self, x):
         return jnp.sum(self.w * x) * self.static * self.number
-
-
-def test_equinox_static_fields_are_left_alone():
-    net = Net(X, 3.0, 4.0, {"layer": eqx.nn.Linear(2, 1, key=KEY, use_bias=False)})
-    assert paths(net) == ["w", "number", "inner.layer.weight", "inner.layer.bias", "nothing"]
-    gradient = adprotocol.grad(Net.loss)(net, X)
-    assert (gradient.w, gradient.static, gradient.number, gradient.nothing) == (24.0, 3.0, 12.0, None)
-    assert not gradient.inner["layer"].weight.any()
-    assert gradient.inner["layer"].bias is None
-    with pytest.raises(SelectionError, match="'static' matches no leaf"):
-        trainable(net, where="static")
 
 
 def test_methods_of_equinox_modules_carry_their_module():
@@ -131,23 +96,6 @@ def test_equinox_shared_layers():
     gradient = adprotocol.grad(squared)(Tied(), 0)
     assert same(gradient, eqx.filter_grad(squared)(Tied(), 0))
     assert len([leaf for leaf in jax.tree.leaves(gradient) if leaf.any()]) == 1
-
-
-def test_equinox_layers_with_state():
-    layer, state = eqx.nn.make_with_state(eqx.nn.BatchNorm)(3, axis_name="batch", mode="ema")
-
-    def loss(layer, state, x):
-        batched = jax.vmap(layer, axis_name="batch", in_axes=(0, None), out_axes=(0, None))
-        y, state = batched(x, state)
-        return jnp.sum(y**3), state
-
-    x = jax.random.normal(KEY, (5, 3))
-    (value, new_state), gradient = adprotocol.value_and_grad(loss, has_aux=True)(layer, state, x)
-    (expected, _), native = eqx.filter_value_and_grad(loss, has_aux=True)(layer, state, x)
-    assert value == expected
-    assert same(gradient, native)
-    assert not same(new_state, state)
-    assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(new_state))
 
 
 # flax
@@ -235,21 +183,6 @@ def test_nnx_trains_parameters_alone():
     assert jax.grad(lambda x: jnp.where(within_gradient(Mean(x)), 3.0, 1.0) * x)(X) == 3.0
 
 
-def test_nnx_state_of_a_training_call_comes_out_as_auxiliary_output():
-    model = Perceptron(nnx.Rngs(0))
-    model.train()
-
-    def loss(model, x):
-        value = squared(model, x)
-        return value, nnx.state(model, nnx.BatchStat)
-
-    _, statistics = adprotocol.grad(loss, where=PARAMS, has_aux=True)(model, BATCH)
-    assert statistics["norm"]["mean"][...].any()
-    assert not model.norm.mean[...].any()  # JAX rebuilds pytrees: what a call does to its copy is the copy's
-    nnx.update(model, statistics)
-    assert model.norm.mean[...].any()
-
-
 def test_flax_linen_variables():
     class Network(flax.linen.Module):
         @flax.linen.compact
@@ -295,28 +228,6 @@ def test_partials_of_jax_are_containers_of_what_they_bind():
     assert jax.grad(lambda x: jnp.where(within_gradient(Partial(scaled, x)), 3.0, 1.0) * x)(X) == 3.0
     assert trainable(Partial(scaled, w=X)).keywords == {"w": X}
     assert adprotocol.grad(Partial(scaled, X))(jnp.float32(5.0)) == 2.0
-
-
-def test_static_classes_have_no_leaves():
-    @jax.tree_util.register_static
-    @dataclasses.dataclass(frozen=True)
-    class Settings:
-        rate: float
-
-    settings = Settings(2.0)
-    gradient = adprotocol.grad(lambda m: m["w"] * m["settings"].rate)({"w": X, "settings": settings})
-    assert gradient == {"w": 2.0, "settings": settings}
-    with pytest.raises(NothingTrainableError):
-        adprotocol.grad(lambda s: s.rate, backend="jax")(settings)
-
-
-def test_labels_in_nodes_of_jax():
-    net = Net(NonDifferentiable(X), 3.0, 4.0, NonDifferentiable(XS))
-    gradient = adprotocol.grad(Net.loss)(net, X)
-    assert (gradient.w, gradient.number, gradient.inner) == (None, 12.0, None)
-    model = {"p": Partial(scaled, NonDifferentiable(X)), "x": X}
-    gradient = adprotocol.grad(lambda m: m["p"](m["x"]))(model)
-    assert (gradient["p"].args, gradient["x"]) == ((None,), 2.0)
 
 
 def test_batch_statistics_that_are_declared_to_take_gradients_do():

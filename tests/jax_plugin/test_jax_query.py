@@ -55,29 +55,6 @@ def test_shard_map_and_pmap(layer):
         assert np.allclose(jax.grad(lambda x, f=f: f(x).sum())(XS), 3.0)
 
 
-def test_explicit_sharding(layer):
-    mesh = jax.make_mesh((2,), ("i",), axis_types=(AxisType.Explicit,))
-    with jax.set_mesh(mesh):
-        x = jax.device_put(XS, PartitionSpec("i"))
-        assert np.allclose(jax.jit(layer)(x), 5.0 * XS)
-        assert np.allclose(jax.grad(lambda x: jax.jit(layer)(x).sum())(x), 3.0)
-
-
-def test_custom_jvp_sees_the_outer_level_only(layer):
-    @jax.custom_jvp
-    def f(x):
-        return layer(x)
-
-    @f.defjvp
-    def rule(primals, tangents):
-        (x,), (t,) = primals, tangents
-        return layer(x), 10.0 * t * layer(x)
-
-    assert jax.grad(f)(X) == 10.0 * 5.0 * X
-    # Differentiated once more, the rule itself is within a gradient.
-    assert jax.grad(jax.grad(f))(X) == 30.0
-
-
 def test_containers_and_several_values_stage_one_operation():
     params = {"w": XS, "n": 3, "name": "layer", "none": None, "b": [XS, (XS,)]}
     program = str(jax.make_jaxpr(lambda p: within_gradient(p, 1.0, "x"))({"w": XS, "b": [XS, (XS,)]}))
@@ -104,11 +81,3 @@ def test_mutable_reference_is_refused_with_the_remedy():
     with pytest.raises(adprotocol.ADProtocolError, match=r"ref\[\.\.\.\]"):
         jax.jit(within_gradient)(ref)
     assert within_gradient(ref[...]) is False
-
-
-def test_pure_callback_is_not_disturbed(layer):
-    def f(x):
-        y = jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), jnp.float32), adprotocol.non_differentiable(x))
-        return layer(x) + y
-
-    assert jax.grad(jax.jit(f))(X) == 3.0

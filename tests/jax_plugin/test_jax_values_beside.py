@@ -55,24 +55,6 @@ def test_a_container_in_a_label_is_constant_by_its_leaves(container):
     assert jax.jvp(squares, (model,), (tangents,))[1] == 6.0
 
 
-def test_a_frozen_submodel_is_not_trained_by_weight_decay():
-    optax = pytest.importorskip("optax")
-    from jax.flatten_util import ravel_pytree
-
-    model = {"k": NonDifferentiable({"a": jnp.float32(4.0)}), "w": jnp.float32(3.0)}
-    norm = jax.grad(optax.tree.norm)(model)
-    assert (norm["k"].held["a"], norm["w"]) == (0.0, pytest.approx(0.6))
-    ravelled = jax.grad(lambda m: (ravel_pytree(m)[0] ** 2).sum())(model)
-    assert (ravelled["k"].held["a"], ravelled["w"]) == (0.0, 6.0)
-
-
-def test_a_label_that_holds_a_reference():
-    def inner(label):
-        return label.held[...]
-
-    assert jax.jit(lambda x: jax.jit(inner)(NonDifferentiable(jax.new_ref(x))))(X) == 3.0
-
-
 def test_literals_belong_to_jax():
     # What was a Python float or a NumPy array for jax.grad is one again once it is stopped, of a class of JAX's own.
     def sine(y):

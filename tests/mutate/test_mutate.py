@@ -65,7 +65,7 @@ trial.circles = lambda path, whole: [["test_toy.py::test_below"], ["test_toy.py"
 trial.start(sys.argv[2], sys.argv[1])
 wanted = json.loads(sys.argv[3])
 for seed in range(40):
-    for mutant in draw.mutants(sys.argv[1], ["toy.py"], seed):
+    for mutant in draw.mutants(sys.argv[1], ["toy.py"], seed) if wanted else ():
         if [mutant.original, mutant.mutated] in wanted:
             wanted.remove([mutant.original, mutant.mutated])
             print(json.dumps([mutant.original, mutant.mutated, trial.tried(mutant)]))
@@ -86,7 +86,7 @@ def test_the_mutants_of_a_toy_are_of_its_code_one_of_each_place_and_the_same_for
     once, again, other = ([*draw.mutants(toy, ["toy.py"], seed)] for seed in (1, 1, 2))
     assert once == again != other
     assert len(once) == len({mutant.spec.start_pos for mutant in once})
-    mutants = [mutant for seed in range(40) for mutant in draw.mutants(toy, ["toy.py"], seed)]
+    mutants = [mutant for seed in range(15) for mutant in draw.mutants(toy, ["toy.py"], seed)]
     assert {mutant.original for mutant in mutants} == {
         'def clamped(x: "int | None", *, top=10):',
         "if x is None or top < 0:",

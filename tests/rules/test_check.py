@@ -77,26 +77,6 @@ def test_a_tangent_of_another_structure_shape_or_kind(ad, tangent, message):
 
 
 @with_rules
-def test_numbers_serve_as_gradients_of_scalars_and_integers_are_converted(ad):
-    @custom_derivative
-    def f(x):
-        return x * 2.0
-
-    f.defvjp(lambda cotangent, returned, x: (3,))
-    assert close(ad.derivative(f)(ad.make(1.0)), 3.0)
-
-
-@with_rules
-def test_the_gradient_of_a_complex_argument_may_be_real(ad):
-    @custom_derivative
-    def f(z):
-        return z * 2.0
-
-    f.defvjp(lambda cotangent, returned, z: (ad.xp.real(cotangent) * 2.0,))
-    assert close(ad.derivative(lambda x: ad.xp.real(f(x * (1.0 + 0.0j))))(ad.make(1.0)), 2.0)
-
-
-@with_rules
 @pytest.mark.parametrize(
     ("result", "message"),
     [(None, "returned None"), ((x for x in ()), "returned a generator")],

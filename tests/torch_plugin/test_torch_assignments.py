@@ -71,24 +71,6 @@ def test_of_a_teacher_under_no_grad():
     assert after(net) == {"a": [2.0], "b": [6.0]}
 
 
-def test_of_a_variable_of_an_enclosing_call():
-    net = Net()
-
-    def inner(net):
-        replace(net)
-        return (net.a * net.b).sum()
-
-    assert grad(lambda net: grad(inner, where="a")(net)["a"].sum() * net.a.sum(), where="a")(net)["a"] == 7.0
-    assert after(net)["b"] == [7.0]
-
-
-def test_an_untouched_parameter_keeps_its_memory():
-    net = Net()
-    pointer = net.b.data_ptr()
-    assert grad(lambda net: (net.a * net.b).sum(), where="a")(net)["a"] == 3.0
-    assert net.b.data_ptr() == pointer
-
-
 @pytest.mark.parametrize("where", [None, "0.*"])
 def test_a_lazy_parameter(where):
     torch.manual_seed(0)

@@ -41,8 +41,7 @@ def test_an_operand_changed_in_place_is_refused(change, swapped):
         vmap(f)(ONES, FLAGS)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_an_operand_changed_in_place_is_refused_in_a_graph(backend):
+def test_an_operand_changed_in_place_is_refused_in_a_graph():
     torch._dynamo.reset()
 
     def f(x, flag):
@@ -50,7 +49,7 @@ def test_an_operand_changed_in_place_is_refused_in_a_graph(backend):
         return cond(flag, changed_by_an_operator, identity, y) + y
 
     with pytest.raises(Exception, match="in place"):
-        torch.compile(vmap(f), backend=backend, fullgraph=True)(ONES, FLAGS)
+        torch.compile(vmap(f), backend="eager", fullgraph=True)(ONES, FLAGS)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +58,6 @@ def test_an_operand_changed_in_place_is_refused_in_a_graph(backend):
 def test_a_flag_changes_a_copy_of_the_branch(stage):
     f = lambda x, flag: cond(flag, lambda y: functional.relu(y, inplace=True), identity, x * -1.0) * x
     assert stage(vmap(f))(ONES, FLAGS).tolist() == [0.0, -1.0]
-
-
-def test_out_is_refused_by_pytorch():
-    with pytest.raises(RuntimeError, match="out="):
-        vmap(lambda x, flag: cond(flag, lambda y: torch.add(y, 1.0, out=y), identity, x))(ONES, FLAGS)
 
 
 def test_what_is_closed_over_and_changed_is_refused():
@@ -95,33 +89,6 @@ def test_what_the_branch_made_may_be_changed():
     assert torch.func.grad(lambda x: vmap(f)(x, FLAGS).sum())(ONES).tolist() == [7.0, 2.0]
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_statistics_of_a_batch_norm_are_refused_by_pytorch(frozen):
-    mean, variance = torch.zeros(2), torch.ones(2)
-
-    def f(x, flag):
-        return cond(flag, lambda: functional.batch_norm(x, mean, variance, training=not frozen).sum(), x.sum)
-
-    if frozen:
-        x = torch.ones(2, 3, 2)
-        assert torch.isfinite(vmap(f)(x, FLAGS)).all()
-    else:
-        with pytest.raises(RuntimeError, match="running_mean"):
-            vmap(f)(torch.ones(2, 3, 2), FLAGS)
-    assert mean.tolist() == [0.0, 0.0]
-
-
-def test_a_max_norm_is_refused():
-    weight = torch.full((3, 2), 4.0)
-
-    def f(i, flag):
-        return cond(flag, lambda: functional.embedding(i[None], weight, max_norm=1.0).sum(), lambda: weight.sum() * 1.0)
-
-    with pytest.raises(RuntimeError):
-        vmap(f)(torch.tensor([0, 1]), FLAGS)
-    assert weight.min() == 4.0
-
-
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_a_sparse_matrix_made_in_a_branch_is_its_own(layout):
@@ -130,15 +97,6 @@ def test_a_sparse_matrix_made_in_a_branch_is_its_own(layout):
 
     found = vmap(lambda x: cond(x > 0, scaled, lambda x: 0.0 * x, x))(torch.tensor([-1.0, 2.0]))
     assert found.tolist() == [0.0, 8.0]
-
-
-@pytest.mark.parametrize(("number", "dtype"), [(300, torch.uint8), (2**31, torch.int32)])
-def test_a_number_that_does_not_fit_is_refused_by_pytorch(number, dtype):
-    x = torch.tensor([1, 2], dtype=dtype)
-    with pytest.raises(RuntimeError, match="overflow"):
-        torch.vmap(lambda x: cond(x > 1, lambda x: x, lambda x: number, x))(x)
-    found = torch.vmap(lambda x: cond(x > 1, lambda x: x, lambda x: 7, x))(x)
-    assert found.tolist() == [7, 2]
 
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")

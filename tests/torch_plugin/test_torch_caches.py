@@ -123,14 +123,6 @@ def test_a_stand_in_refuses_to_use_what_a_container_keeps(make, mode):
     assert net(ONE) == 4.0
 
 
-@pytest.mark.parametrize("make", [Kept, ListKept])
-def test_an_empty_cache_is_the_stand_ins_own(make):
-    net = make()
-    w, made = new_weight(net)
-    assert torch.autograd.grad(made(ONE), w)[0] == 10.0
-    assert net(ONE) == 4.0
-
-
 def test_a_stand_in_refuses_to_use_an_attribute_with_a_history():
     net = WithHistory()
     net(ONE)
@@ -160,57 +152,6 @@ def test_a_stand_in_refuses_an_object_with_a_history():
     net(ONE)
     with pytest.raises(UndecidableError, match="InObject, which cannot be copied"):
         new_weight(net)
-
-
-def test_constants_in_attributes_are_shared():
-    class Scaled(Base):
-        def __init__(self):
-            super().__init__()
-            self.scale = torch.tensor(3.0)
-            self.pair = (torch.tensor(1.0), torch.tensor(2.0))
-            self.steps = {"count": torch.tensor(7)}
-
-        def forward(self, x):
-            return self.w * x * self.scale * self.pair[1] * self.steps["count"]
-
-    assert new_weight(Scaled())[1](ONE) == 5.0 * 3.0 * 2.0 * 7.0
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        collections.UserDict,
-        type("MyDict", (dict,), {}),
-        lambda pairs: collections.namedtuple("Pair", "w")(**pairs),  # noqa: PYI024  (made here)
-        lambda pairs: collections.deque(pairs.values()),
-        lambda pairs: collections.UserList(pairs.values()),
-    ],
-    ids=["UserDict", "dict", "named tuple", "deque", "UserList"],
-)
-def test_the_parts_in_any_container_are_replaced(make):
-    class Holding(Base):
-        def __init__(self):
-            super().__init__()
-            self.held = make({"w": self.w})
-
-        def forward(self, x):
-            return (self.held.w if isinstance(self.held, tuple) else next(iter(self.values()))) * x
-
-        def values(self):
-            return self.held.values() if hasattr(self.held, "values") else self.held
-
-    net = Holding()
-    assert new_weight(net)[1](ONE) == 5.0
-    assert net(ONE) == 2.0
-
-
-@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
-def test_what_a_hook_sets_before_each_call_is_right():
-    net = torch.nn.utils.weight_norm(torch.nn.Linear(1, 1, bias=False))
-    net(torch.ones(1, 1))
-    params, rest = partition(net)
-    made = combine({name: 3.0 * p for name, p in params.items()}, rest, like=net)
-    assert torch.allclose(made(torch.ones(1, 1)), 3.0 * net(torch.ones(1, 1)))
 
 
 def test_a_stand_in_is_made_outside_of_cached_parametrizations():

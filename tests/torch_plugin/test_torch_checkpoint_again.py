@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from torch.nn.utils import parametrizations
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import checkpoint
 
 from adprotocol import cond, grad, within_gradient
 
@@ -81,8 +80,6 @@ def by_backward(slope):
 OUTER = {
     "backward": by_backward,
     "adprotocol.grad": lambda slope: grad(slope)(torch.tensor(C)).item(),
-    "func.grad": lambda slope: torch.func.grad(slope)(torch.tensor(C)).item(),
-    "vmap of func.grad": lambda slope: torch.vmap(torch.func.grad(slope))(torch.tensor([C])).item(),
 }
 SELECTIONS = {
     "freezes b": ("*a", (True, True)),
@@ -105,21 +102,10 @@ def slope_of(make, run, where, flags):
 
 @pytest.mark.parametrize("make", MODELS)
 @pytest.mark.parametrize(("where", "flags"), SELECTIONS.values(), ids=SELECTIONS)
-@pytest.mark.parametrize("outer", ["backward", "adprotocol.grad"])
+@pytest.mark.parametrize("outer", OUTER)
 def test_the_outer_derivative_is_that_without_the_checkpoint(make, where, flags, outer):
     found = OUTER[outer](slope_of(make, run, where, flags))
     assert found == pytest.approx(OUTER[outer](slope_of(make, plain, where, flags)), rel=1e-5)
-
-
-@pytest.mark.parametrize("outer", ["func.grad", "vmap of func.grad"])
-def test_inside_func_it_is_right_or_an_error(outer):
-    slope = slope_of(Net, run, "*a", (True, True))
-    want = OUTER[outer](slope_of(Net, plain, "*a", (True, True)))
-    try:
-        found = OUTER[outer](slope)
-    except RuntimeError:
-        return
-    assert found == pytest.approx(want, rel=1e-5)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -145,38 +131,3 @@ def test_a_flag_that_is_set_since_stays():
     slope.backward()
     assert net.a.requires_grad
     assert c.grad.item() == pytest.approx(by_backward(slope_of(Net, plain, "a", (False, False))), rel=1e-5)
-
-
-def test_a_call_inside_a_call_with_the_module_of_both():
-    def second(run):
-        net = Net(run)
-        inner = lambda n, c: grad(lambda n: n(c), where="a")(n)["a"]
-        return by_backward(lambda c: grad(inner, where="b")(net, c)["b"])
-
-    assert second(run) == pytest.approx(second(plain), rel=1e-4)
-
-
-def test_a_sequence_and_parametrizations():
-    def outer(is_checkpointed):
-        torch.manual_seed(0)
-        layers = [torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2), torch.nn.Tanh()]
-        net = torch.nn.Sequential(*layers)
-        parametrizations.weight_norm(net[0])
-
-        def loss(net, c):
-            x = c * torch.ones(1, 2)
-            x = checkpoint_sequential(net, 2, x, use_reentrant=False) if is_checkpointed else net(x)
-            return x.sum() ** 2
-
-        c = torch.tensor(C, requires_grad=True)
-        sum(g.sum() for g in grad(loss, where="2.*")(net, c).values() if g is not None).backward()
-        return c.grad.item()
-
-    assert outer(is_checkpointed=True) == pytest.approx(outer(is_checkpointed=False), rel=1e-4)
-
-
-def test_nothing_is_kept_where_no_call_is_under_way():
-    x = torch.tensor(C, requires_grad=True)
-    (first,) = torch.autograd.grad(run(torch.sin, x), x, create_graph=True)
-    first.backward()
-    assert x.grad == -torch.sin(torch.tensor(C))

@@ -58,40 +58,6 @@ def test_the_remedy_is_right(level, is_tracked):
     assert x.grad.item() == pytest.approx(want.item())
 
 
-@needs_levels_around_checkpoint
-@pytest.mark.parametrize("level", [jvp, vmap, dual_level])
-def test_an_answer_that_another_level_does_not_change_is_right(level):
-    # The leaf is tracked by the tape, before and after the level; the constant by nothing.
-    x = leaf()
-    for about, scale in ((x, 1.5), (torch.tensor(0.3), 0.5)):
-        value = level(lambda y, about=about: kept(lambda y: layer(x, about), y))(torch.tensor(1.0).double())
-        (got,) = torch.autograd.grad(value, x)
-        weight = 2.0 if level is vmap else 1.0
-        assert got.item() == pytest.approx(weight * scale * torch.cos(torch.tensor(scale * X)).item())
-
-
-@pytest.mark.parametrize("level", [jvp, dual_level])
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_level_inside_the_checkpoint_comes_again(level, times):
-    x = leaf()
-    constant = torch.tensor(0.3, dtype=torch.float64)
-    value = kept(lambda x: torch.sin(level(lambda y: layer(x, y))(constant)), x)
-    for _ in range(times):
-        (got,) = torch.autograd.grad(value, x, retain_graph=True)
-    by_hand = leaf()
-    (want,) = torch.autograd.grad(torch.sin(torch.sin(1.5 * by_hand)), by_hand)
-    assert got.item() == pytest.approx(want.item())
-
-
-@needs_levels_around_checkpoint
-def test_a_backward_pass_within_the_level_is_right():
-    x = leaf()
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(torch.tensor(0.3, dtype=torch.float64), torch.ones((), dtype=torch.float64))
-        kept(lambda y: layer(x, y), dual).backward()
-    assert x.grad.item() == pytest.approx(1.5 * torch.cos(torch.tensor(1.5 * X)).item())
-
-
 # What backward() alone differentiates.
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from adprotocol import combine, custom_derivative, host_function, non_differentiable, within_gradient
+from adprotocol import combine, custom_derivative
 from adprotocol.errors import UndecidableError
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no torch.distributed")
@@ -18,33 +18,6 @@ def process_group(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations
-def test_data_parallel_and_dtensor(process_group, layer):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, distribute_tensor
-
-    class Layer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(()))
-
-        def forward(self, x):
-            return layer(x * self.weight)
-
-    module = torch.nn.parallel.DistributedDataParallel(Layer())
-    module(torch.tensor(2.0)).backward()
-    assert module.module.weight.grad == 6.0
-    with torch.no_grad():
-        assert module(torch.tensor(2.0)) == 10.0
-
-    mesh = init_device_mesh("cpu", (1,))
-    x = distribute_tensor(torch.ones(2), mesh, [Replicate()]).requires_grad_()
-    assert within_gradient(x) is True
-    assert within_gradient(non_differentiable(x)) is False
-    layer(x).sum().backward()
-    assert torch.equal(x.grad.to_local(), torch.full((2,), 3.0))
-
-
-@pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations
 def test_there_is_no_stand_in_for_a_wrapper_and_there_is_for_its_module(process_group):
     ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     parameters = {name: parameter.detach() for name, parameter in ddp.module.named_parameters()}
@@ -55,25 +28,6 @@ def test_there_is_no_stand_in_for_a_wrapper_and_there_is_for_its_module(process_
         combine({f"0.module.{name}": tensor for name, tensor in parameters.items()}, like=nested)
     x = torch.ones(3, 2)
     torch.testing.assert_close(combine(parameters, like=ddp.module)(x), ddp.module(x))
-
-
-@pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations
-def test_a_function_with_a_rule_in_a_module_that_is_distributed(process_group):
-    cube = custom_derivative(host_function(lambda x: x**3))
-    cube.defvjp(lambda ct, y, x: (30 * ct * y / x,))
-
-    class Layer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(()))
-
-        def forward(self, x):
-            return cube(x * self.weight)
-
-    module = torch.nn.parallel.DistributedDataParallel(Layer())
-    for count in (1, 2):
-        module(torch.tensor(2.0)).backward()
-        assert module.module.weight.grad == count * 30 * 2.0**3
 
 
 @pytest.mark.filterwarnings("ignore")

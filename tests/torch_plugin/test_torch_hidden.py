@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from adprotocol import grad
 
@@ -35,18 +34,3 @@ def test_as_an_auxiliary_output_they_are_differentiated(scaled):
 
     assert inner(THREE) == 12.0
     assert grad(inner)(THREE) == 4.0
-
-
-def test_a_part_that_is_run_again_gives_the_gradient():
-    class Cube(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x**3
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 3 * x**2 * g
-
-    assert grad(lambda x: checkpoint(lambda x: Cube.apply(x * 1.0) * 5.0, x, use_reentrant=False))(TWO) == 60.0

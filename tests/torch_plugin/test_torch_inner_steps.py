@@ -68,26 +68,3 @@ def test_one_inner_step_is_of_first_order_and_a_derivative_of_a_second_is_refuse
     _, pull = adprotocol.vjp(inner, {"w": scale.w - RATE * grad(inner)({"w": scale.w})["w"]})
     with pytest.raises(UndecidableError, match="second inner step"):
         pull(1.0)[0]["w"].backward()
-
-
-def test_a_learned_rate_around_inner_steps_of_parameters(scale):
-    def outer(rate):
-        parameters = dict(scale.named_parameters())
-        for _ in range(2):
-            parameters = {"w": parameters["w"] - rate * grad(inner)(parameters)["w"]}
-        return parameters["w"]
-
-    # 2 (1 - 3 rate)² by the rate.
-    torch.testing.assert_close(grad(outer)(torch.tensor(RATE)), torch.tensor(-12.0 * FACTOR))
-
-
-@pytest.mark.parametrize("steps", [True, False], ids=["step", "no step"])
-def test_a_penalty_by_what_was_computed_from_parameters_is_whole(scale, steps):
-    if steps:
-        optimiser = torch.optim.SGD(scale.parameters(), lr=0.0)
-        scale.w.grad = grad(lambda m: inner({"w": m.w}))(scale)["w"]
-        optimiser.step()
-        scale.w.grad = None
-    penalty = grad(lambda squared: squared**2)(scale.w**2)
-    penalty.backward()
-    torch.testing.assert_close(scale.w.grad, torch.tensor(8.0))

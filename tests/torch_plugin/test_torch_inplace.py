@@ -19,22 +19,6 @@ def test_a_tracked_tensor_changed_in_place_is_differentiated_at_what_was_given()
     assert x == 2.0
 
 
-def test_a_second_derivative_through_an_in_place_change():
-    p = torch.nn.Parameter(TWO.clone())
-    assert grad(grad(doubled_squared))(p) == 8.0
-    assert p == 2.0
-
-
-def test_an_inner_step_in_place():
-    def loss_after_a_step(p):
-        p -= 0.1 * grad(lambda q: q**2)(p)
-        return p**2
-
-    x = TWO.clone().requires_grad_()
-    torch.testing.assert_close(grad(loss_after_a_step)(x), torch.tensor(2.56))
-    assert x == 2.0
-
-
 @pytest.mark.parametrize("make", [torch.clone, torch.nn.Parameter])
 def test_a_leaf_changed_in_place_is_refused_by_pytorch(make):
     x = make(TWO)

@@ -12,13 +12,13 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, jvp, vmap
 from torch.func import grad as native_grad
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from torch_cost import DEPTH, TRAINED, compiled, cost
 
 import adprotocol
-from adprotocol import combine, partition, trainable, value_and_grad, within_gradient
-from adprotocol.errors import ConcurrencyError, NothingTrainableError, TreeError
+from adprotocol import value_and_grad, within_gradient
+from adprotocol.errors import ConcurrencyError
 
 X = torch.linspace(-1.0, 1.0, 15).reshape(5, 3)
 IDS = torch.tensor([[0, 2], [1, 2], [2, 2]])
@@ -209,17 +209,6 @@ def test_a_parameter_is_selected_against_all_other_flags(kind):
                 torch.testing.assert_close(fresh.state_dict()[other], state)
 
 
-def test_parts_of_a_module_go_back_into_it_by_functional_call():
-    module = KINDS["batch norm in evaluation"][0]()
-    _, wanted, _ = native(module, X)
-    params, rest = partition(module)
-    assert params["0.weight"] is module[0].weight
-    assert rest["1.running_mean"] is module[1].running_mean
-    gradient = adprotocol.grad(lambda params: square(functional_call(module, combine(params, rest), (X,))))(params)
-    agree(gradient, wanted)
-    assert trainable(module, where="0.*").keys() == gradient.keys()
-
-
 # Identity: what forward sees.
 
 
@@ -322,11 +311,6 @@ def test_an_exception_leaves_the_module_as_it_was(fails, where, transformed):
     agree(found[0], native(module, X)[1], ["0.weight", "0.bias"])
 
 
-def test_a_frozen_module_has_nothing_to_train():
-    with pytest.raises(NothingTrainableError, match="where="):
-        adprotocol.grad(loss)(small().requires_grad_(False), X)
-
-
 # Copies, parametrisations, sparse gradients, buffers.
 
 
@@ -342,31 +326,10 @@ def test_a_copy_of_a_module_is_another_module(build):
         assert not any(p is q for p in twin.parameters() for q in module.parameters())
 
 
-def test_cached_parametrizations():
-    module = parametrizations.weight_norm(nn.Linear(3, 2))
-    _, wanted, _ = native(module, X)
-    name = "parametrizations.weight.original0"
-    for flag in (True, False):
-        module.requires_grad_(flag)
-        with parametrize.cached():
-            agree(adprotocol.grad(loss, where=name)(module, X), wanted, [name])
-
-
 def test_sparse_gradients_stay_sparse():
     module, args = KINDS["sparse embedding"][0](), KINDS["sparse embedding"][1]
     assert adprotocol.grad(loss)(module, *args)["0.weight"].is_sparse
     assert adprotocol.grad(loss, where="0.*")(module.requires_grad_(False), *args)["0.weight"].is_sparse
-
-
-def test_a_buffer_that_grows_from_a_detached_value_is_that_of_plain_calls():
-    module, plain = Counting(), Counting()
-    plain.load_state_dict(module.state_dict())
-    for where in (None, "linear.weight", "linear.bias"):
-        adprotocol.grad(loss, where=where)(module, X)
-        plain(X)
-        assert module.calls == plain.calls
-        assert torch.equal(module.mean, plain.mean)
-    assert module.calls == 3.0
 
 
 # T6: as many nodes and saved tensors as by hand.
@@ -491,73 +454,6 @@ def test_a_penalty_on_gradients_of_modules_of_all_kinds(kind):
         agree(adprotocol.grad(norm, where=first)(module), wanted, [first])
 
 
-@pytest.mark.parametrize("where", [None, "*.bias", "a.weight", "b.weight", "*.weight"])
-def test_a_shared_parameter_stays_one_leaf_inside_of_a_call_that_freezes_it(where):
-    a, b = nn.Linear(3, 3), nn.Linear(3, 3)
-    b.weight = a.weight
-
-    def by_hand(weight, bias_a, bias_b):
-        hidden = nn.functional.linear(X, weight, bias_a).tanh()
-        return nn.functional.linear(hidden, weight, bias_b).square().sum()
-
-    f = lambda model: model["b"](model["a"](X).tanh()).square().sum()
-    norm = lambda model: sum(penalty(part) for part in adprotocol.grad(f)(model).values())
-    leaves = (a.weight.detach(), a.bias.detach(), b.bias.detach())
-    norm_by_hand = lambda *leaves: sum(g.square().sum() for g in native_grad(by_hand, argnums=(0, 1, 2))(*leaves))
-    weight, bias_a, bias_b = native_grad(norm_by_hand, argnums=(0, 1, 2))(*leaves)
-    gradient = adprotocol.grad(norm, where=where)({"a": a, "b": b})
-    found = {f"{part}.{name}": g for part, gs in gradient.items() for name, g in gs.items() if g is not None}
-    assert len(found) == (3 if where is None else 2 if where == "*.bias" else 1)
-    for path, g in found.items():
-        torch.testing.assert_close(g, weight if path.endswith("weight") else bias_a if path[0] == "a" else bias_b)
-
-
-class Inner(nn.Module):
-    """A module whose forward differentiates another one, as a learned optimiser does."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = small()
-
-    def forward(self, x):
-        return penalty(adprotocol.grad(loss)(self.net, x))
-
-
-@pytest.mark.parametrize("transform", ["grad", "jvp", "vmap", "vmap of grad"])
-def test_functional_call_of_a_module_that_differentiates(transform):
-    module = Inner()
-    parameters = {name: p.detach() for name, p in module.named_parameters()}
-    ours = lambda parameters: functional_call(module, parameters, (X,))
-
-    def theirs(parameters):
-        mine = {name.removeprefix("net."): p for name, p in parameters.items()}
-        return penalty(native_grad(lambda p: square(functional_call(module.net, p, (X,))))(mine))
-
-    twice = {name: torch.stack([p, 2 * p]) for name, p in parameters.items()}
-    apply = {
-        "grad": lambda f: native_grad(f)(parameters),
-        "jvp": lambda f: jvp(f, (parameters,), (parameters,))[1],
-        "vmap": lambda f: vmap(f)(twice),
-        "vmap of grad": lambda f: vmap(native_grad(f))(twice),
-    }[transform]
-    with untouched(module):
-        torch.testing.assert_close(apply(ours), apply(theirs))
-
-
-def test_parameters_made_in_inference_mode_have_gradients_or_an_error():
-    _, wanted, plain = native(small(), X)
-    with torch.inference_mode():
-        module = small()
-        module.load_state_dict(plain.state_dict())
-        for where in (None, "0.*"):
-            try:
-                gradient = adprotocol.grad(loss, where=where)(module, X)
-            except RuntimeError as error:
-                assert "Inference tensors" in str(error)  # noqa: PT017
-            else:
-                agree(gradient, wanted, [name for name in wanted if selection(where)(name)])
-
-
 # torch.compile.
 
 
@@ -578,13 +474,6 @@ def test_a_compiled_gradient_refuses_parameters_and_breaks_the_graph(call, args)
         with pytest.raises(Exception, match=r"value_and_grad\(torch\.compile\(loss\)\)"):
             compiled(call, "eager")(*args(module))
         torch.testing.assert_close(torch.compile(call, backend="eager")(*args(module)), call(*args(module)))
-
-
-@pytest.mark.usefixtures("compiler")
-def test_the_gradient_of_a_compiled_function_of_a_module():
-    module = KINDS["batch norm"][0]()
-    _, wanted, _ = native(module, X)
-    agree(adprotocol.grad(compiled(lambda m: loss(m, X)))(module), wanted)
 
 
 @pytest.mark.usefixtures("compiler")
@@ -612,20 +501,6 @@ def test_a_compiled_gradient_with_respect_to_tensors_uses_a_module():
 
 
 @pytest.mark.usefixtures("compiler")
-def test_a_compiled_module_is_a_module():
-    module = small()
-    _, wanted, _ = native(module, X)
-    wanted = {f"_orig_mod.{name}": g for name, g in wanted.items()}
-    fast = torch.compile(module, backend="eager")
-    with untouched(fast):
-        agree(adprotocol.grad(loss)(fast, X), wanted)
-        agree(adprotocol.grad(loss, where="*.0.*")(fast, X), wanted, list(wanted)[:2])
-    module.requires_grad_(False)
-    with untouched(fast):
-        agree(adprotocol.grad(loss, where="*.2.*")(fast, X), wanted, list(wanted)[2:])
-
-
-@pytest.mark.usefixtures("compiler")
 def test_a_graph_that_breaks_leaves_the_module_as_it_was():
     module = small()
     _, wanted, _ = native(module, X)
@@ -636,7 +511,7 @@ def test_a_graph_that_breaks_leaves_the_module_as_it_was():
         return square(module[2](module[1](hidden)))
 
     with untouched(module):
-        found = torch.compile(adprotocol.grad(broken, where="0.*"), backend="aot_eager")(module, X)
+        found = torch.compile(adprotocol.grad(broken, where="0.*"), backend="eager")(module, X)
         agree(found, wanted, ["0.weight", "0.bias"])
         with pytest.raises(Exception, match="broken forward"):
             torch.compile(adprotocol.grad(fails_in_forward, where="0.*"), backend="eager")(module, X)
@@ -721,25 +596,3 @@ def test_gradients_lie_in_memory_as_their_parameters_do(backend):
     module.weight.grad = run(adprotocol.grad(torch.sum))(module.weight)
     nn.utils.clip_grad_norm_([module.weight], 1.0)
     torch.testing.assert_close(module.weight.grad.norm(), torch.tensor(1.0))
-
-
-def nested_modules(depth):
-    module = nn.Linear(1, 1)
-    for _ in range(depth):
-        outer = nn.Module()
-        outer.inner = module
-        module = outer
-    return module
-
-
-@pytest.mark.parametrize("length", [1, 100])
-def test_a_module_that_contains_itself_far_below_is_refused(length):
-    module = nested_modules(length)
-    last = module
-    for _ in range(length):
-        last = last.inner
-    last.add_module("back", module)
-    assert adprotocol.within_gradient(module) is True
-    with pytest.raises(TreeError, match="contains itself"):
-        adprotocol.trainable(module)
-    del last._modules["back"]

@@ -160,29 +160,3 @@ def test_a_variable_of_an_enclosing_call_is_a_constant_too():
     assert grad(lambda net: outer(net.w))(Net(3.0))["w"] == 3.0
     assert torch.vmap(lambda c: grad(lambda net: c * outer(net.w))(Net(3.0))["w"])(torch.ones(1)) == 3.0
     assert answers == [False] * 3
-
-
-def test_a_tangent_passes_through_it():
-    w = torch.nn.Parameter(torch.tensor(3.0))
-
-    def along(tangent):
-        net = Net()
-        with torch.no_grad():
-            return torch.func.jvp(
-                lambda w: (
-                    torch.func.functional_call(net, {"w": w}, (torch.tensor(1.0),), kwargs=None)
-                    * grad(lambda x, net: x * net.w)(torch.tensor(1.0), net)
-                ),
-                (w.detach(),),
-                (tangent,),
-            )[1]
-
-    assert along(torch.tensor(1.0)) == 6.0
-
-
-def test_a_nested_call_may_train_it():
-    def loss(student, teacher):
-        return student.w * grad(lambda teacher: teacher.w**2)(teacher)["w"]
-
-    with torch.no_grad():
-        assert grad(loss)(Net(), Net(3.0))["w"] == 6.0

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from adprotocol import cond, explain, grad, prevent_gradient, within_gradient
+from adprotocol import cond, grad, prevent_gradient, within_gradient
 from adprotocol.errors import GradientPreventedError
 
 
@@ -71,37 +71,6 @@ def test_in_a_graph(flag):
     assert compiled(ONE) == (6.0 if flag else 10.0)
 
 
-def test_a_counter_among_the_attributes_does_not_compile_again():
-    class Counting(Net):
-        steps = 0
-
-        def forward(self, x):
-            return super().forward(x)
-
-    net, seen = Counting(), []
-
-    def backend(graph, _inputs):
-        seen.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(net, backend=backend, fullgraph=True)
-    for step in range(4):
-        net.steps = step
-        compiled(ONE)
-    assert len(seen) == 1
-
-
-def test_it_is_no_leaf():
-    net = with_attribute(torch.tensor(2.0, requires_grad=True))
-    net.v = torch.nn.Parameter(torch.tensor(3.0))
-    assert list(grad(lambda net: net.v * net.inner.w.detach())(net)) == ["v"]
-
-
-def test_explain_shows_it():
-    net = with_attribute(torch.tensor(2.0, requires_grad=True))
-    assert "True (requires_grad is set)" in explain(net)
-
-
 class Variable:
     """An array of a library that no plugin claims, as Keras's variables are, around a parameter."""
 
@@ -160,11 +129,3 @@ def test_a_question_looks_no_further_than_it_has_to():
     with forward_ad.dual_level():
         layers[4].held = [forward_ad.make_dual(ONE, ONE)]
         assert ask()[0] is True
-
-
-def test_explain_shows_all_parts():
-    net = Net()
-    net.v = torch.nn.Parameter(ONE.clone(), requires_grad=False)
-    with torch.no_grad():
-        assert explain(net).count("False") == 2
-    assert explain(net).count("Parameter") == 2

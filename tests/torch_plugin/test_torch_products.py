@@ -5,7 +5,6 @@ import threading
 import closeness
 import pytest
 import torch
-from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol import grad, jacobian, jvp, vjp, within_gradient
@@ -135,31 +134,6 @@ def test_an_inner_gradient_in_a_later_pull_is_differentiated_again():
     assert close(grad(outer)(parameter), 2.0)
 
 
-def test_inside_and_around_the_transformations_of_torch():
-    rows = torch.randn(4, 2)
-    assert close(torch.vmap(lambda x: vjp(cube, x)[1](ONES)[0])(rows), 3 * rows**2)
-    assert close(torch.vmap(lambda x: jvp(cube, (x,), (ONES,))[1])(rows), 3 * rows**2)
-    _, pull = vjp(cube, X)
-    assert close(torch.vmap(lambda ct: pull(ct)[0])(torch.eye(2)), torch.diag(3 * X**2))
-    assert close(torch.func.grad(lambda ct: (pull(ct)[0] ** 2).sum())(ONES), 18 * X**4)
-    assert close(torch.func.jvp(lambda ct: pull(ct)[0], (ONES,), (ONES,))[1], 3 * X**2)
-    tracked = X.clone().requires_grad_()
-    (gradient,) = vjp(cube, tracked)[1](ONES)
-    assert close(torch.autograd.grad(gradient.sum(), tracked)[0], 6 * X)
-    cotangent = ONES.clone().requires_grad_()
-    assert close(torch.autograd.grad(pull(cotangent)[0].sum(), cotangent)[0], 3 * X**2)
-
-
-def test_a_dual_level_of_the_user():
-    with forward_ad.dual_level():
-        (gradient,) = vjp(cube, forward_ad.make_dual(X, ONES))[1](ONES)
-        assert close(forward_ad.unpack_dual(gradient).tangent, 6 * X)
-    _, pull = vjp(cube, X)
-    with forward_ad.dual_level():
-        (gradient,) = pull(forward_ad.make_dual(ONES, torch.tensor([1.0, 10.0])))
-        assert close(forward_ad.unpack_dual(gradient).tangent, 3 * X**2 * torch.tensor([1.0, 10.0]))
-
-
 def test_a_compiled_function_is_pulled_once():
     torch._dynamo.reset()
     _, pull = vjp(torch.compile(lambda x: x.sin() * x, backend="aot_eager"), X)
@@ -243,12 +217,6 @@ def test_sparse_gradients_are_pulled_and_have_no_jacobian():
     for fun in (lambda e: e(places), lambda e: e(places).sum().reshape(1)):
         with pytest.raises(UndecidableError, match="sparse"):
             jacobian(fun)(embedding)
-
-
-def test_dropout_is_the_same_for_all_leaves_and_rows():
-    p = {"a": torch.ones(8), "b": torch.ones(8)}
-    whole = jacobian(lambda p: torch.nn.functional.dropout(p["a"] + p["b"], 0.5), mode="forward")(p)
-    assert torch.equal(whole["a"], whole["b"])
 
 
 def test_a_jacobian_lies_in_memory_of_its_own():

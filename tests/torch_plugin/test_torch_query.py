@@ -1,12 +1,8 @@
 """within_gradient on PyTorch, in eager mode."""
 
-import itertools
-from functools import partial
-
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch.func import functional_call, grad, grad_and_value, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -18,34 +14,6 @@ X = torch.tensor(2.0)
 
 def tracked():
     return X.clone().requires_grad_()
-
-
-def test_forward_mode_dual_numbers(layer):
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(X, torch.ones(()))
-        assert within_gradient(dual) is True
-        assert within_gradient(dual * 2) is True
-        assert within_gradient(X) is False
-        assert within_gradient(dual.detach()) is False
-        with torch.no_grad():
-            assert within_gradient(dual) is True  # no_grad does not stop forward mode
-        with torch.inference_mode():
-            assert within_gradient(dual) is False
-        assert forward_ad.unpack_dual(layer(dual)).tangent == 3.0
-    assert within_gradient(X) is False
-
-
-def test_functional_call_and_parameters():
-    linear = torch.nn.Linear(2, 1)
-    seen = []
-    linear.register_forward_hook(lambda module, args, output: seen.append(within_gradient(args, output)))
-    linear(torch.ones(2))
-    params = {name: p.detach() for name, p in linear.named_parameters()}
-    functional_call(linear, params, torch.ones(2))
-    grad(lambda p: functional_call(linear, p, torch.ones(2)).sum())(params)
-    assert seen == [True, False, True]
-    assert within_gradient(dict(linear.named_parameters())) is True
-    assert within_gradient(dict(linear.requires_grad_(requires_grad=False).named_parameters())) is False
 
 
 @pytest.mark.parametrize("ask", [within_gradient, lambda x: within_gradient([x, x + 1.0])])
@@ -121,98 +89,6 @@ def test_explain():
 # Every nesting of transformations to depth 3, against an oracle: each
 # derivative taken anywhere is written down, once of f and once of f with its
 # argument detached. They differ exactly if a derivative went through there.
-
-
-def _of(journal, value):
-    while torch._C._functorch.maybe_get_level(value) > 0:
-        value = torch._C._functorch.get_unwrapped(value)
-    journal.append(value.detach().clone())
-
-
-def _noted(take):
-    def transform(f, journal):
-        def g(x):
-            result = take(f, x)
-            _of(journal, result)
-            return result
-
-        return g
-
-    return transform
-
-
-def _same_graph(f, x):
-    y = f(x)
-    if not y.requires_grad:
-        return y
-    (found,) = torch.autograd.grad(y, x, torch.ones_like(y), allow_unused=True, create_graph=True)
-    return y if found is None else found + y
-
-
-def _grad_and_value(f):
-    # Both, so that an outer derivative of the value is not lost where a switch
-    # inside makes the gradient zero.
-    return lambda x: sum(grad_and_value(lambda z: f(z).sum())(x))
-
-
-def _dual(f, x):
-    with forward_ad.dual_level():
-        y, tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(x, torch.ones_like(x))))
-        return y if tangent is None else tangent + y
-
-
-def _within(context):
-    def transform(f, _journal):
-        def g(x):
-            with context():
-                return f(x)
-
-        return g
-
-    return transform
-
-
-TRANSFORMS = {
-    "grad": _noted(lambda f, x: _grad_and_value(f)(x)),
-    "grad of another": _noted(lambda f, x: _grad_and_value(lambda y: y * f(x))(x)),
-    "jvp": _noted(lambda f, x: jvp(f, (x,), (torch.ones_like(x),))[1]),
-    "jvp of another": _noted(lambda f, x: jvp(lambda y: y * f(x), (x,), (torch.ones_like(x),))[1]),
-    "vmap": lambda f, _: lambda x: vmap(f)(torch.stack([x, x])).sum(0),
-    "vmap of another": lambda f, _: lambda x: vmap(lambda y: y * f(x))(torch.stack([x, x])).sum(0),
-    "backward": _noted(lambda f, x: _same_graph(f, x.detach().requires_grad_())),
-    "dual": _noted(_dual),
-    "no_grad": _within(torch.no_grad),
-    "enable_grad": _within(torch.enable_grad),
-}
-
-
-def _run(names, f):
-    journal = []
-    for name in reversed(names):
-        f = TRANSFORMS[name](f, journal)
-    f(torch.tensor([0.7]))
-    return journal
-
-
-@pytest.mark.filterwarnings("ignore")  # deprecations inside forward mode's decompositions
-@pytest.mark.parametrize("outermost", TRANSFORMS)
-def test_any_nesting_to_depth_three_agrees_with_the_oracle(outermost):
-    compared = 0
-    function = lambda x: torch.exp(1.3 * x)
-    asked = lambda x, answers: answers.append(within_gradient(x)) or function(x)
-    inner = [(), *((name,) for name in TRANSFORMS), *itertools.product(TRANSFORMS, repeat=2)]
-    for names in ((outermost, *rest) for rest in inner):
-        try:
-            journal = _run(names, function)
-        except RuntimeError:
-            continue  # PyTorch itself refuses this nesting (dual levels do not nest)
-        constant = _run(names, lambda x: function(x.detach()))
-        answers = []
-        _run(names, partial(asked, answers=answers))
-        derivative = any(not torch.equal(a, b) for a, b in zip(journal, constant, strict=True))
-        assert answers[0] is derivative, names
-        compared += 1
-    assert compared > 50
 
 
 def test_a_wrapper_that_outlives_its_transformation_is_false():

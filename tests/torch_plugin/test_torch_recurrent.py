@@ -32,11 +32,6 @@ def scripted(module):
     return torch.jit.script(module)
 
 
-def test_scripted(module, scripted):
-    wanted = grad(loss)(module)
-    torch.testing.assert_close(grad(loss)(scripted), wanted)
-
-
 def test_scripted_and_partly_frozen(module, scripted):
     wanted = grad(loss)(module)["cell.weight_ih_l0"]
     found = grad(loss, where="cell.weight_ih_l0")(scripted)

@@ -25,39 +25,3 @@ def test_a_graph_of_an_evaluation_serves_no_reentrant_checkpoint(fullgraph):
         assert compiled(x).tolist() == [3.0, 3.0]
         with torch.no_grad():  # nothing will run again
             assert checkpoint(compiled, x, use_reentrant=True).tolist() == [5.0, 5.0]
-
-
-@pytest.mark.parametrize("fullgraph", [True, False])
-def test_a_graph_for_a_constant_serves_no_reentrant_checkpoint(fullgraph):
-    compiled = torch.compile(layer, backend="eager", fullgraph=fullgraph)
-
-    def run(x):
-        y = 2.0 * x
-        with torch.enable_grad():
-            return compiled(y)
-
-    x = torch.ones(2, requires_grad=True)
-    for _ in range(2):
-        assert compiled(2.0 * x.detach()).tolist() == [10.0, 10.0]
-        with pytest.raises(Exception, match="use_reentrant=True"):
-            checkpoint(run, x, use_reentrant=True)
-
-
-RESULTS = [
-    (lambda x: (x.sin(), x.cos()), lambda x: (x * 2.0, x**2), lambda y: (y[0] + y[1]).sum()),
-    (lambda x: {"a": x, "b": [x]}, lambda x: {"a": x * 2.0, "b": [x**3]}, lambda y: y["a"].sum() + y["b"][0].sum()),
-    (lambda x: (x, x.sum(), x), lambda x: (x, x.prod(), x + 1.0), lambda y: 2.0 * (y[0].sum() + y[1] + y[2].sum())),
-]
-
-
-@pytest.mark.parametrize(("one", "other", "total"), RESULTS)
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_several_results_with_one_cotangent(one, other, total, sign):
-    f = lambda x: total(cond(x.sum() > 0, one, other, x))
-    x = sign * torch.arange(1.0, 4.0)
-    x, again = x.clone().requires_grad_(), x.clone().requires_grad_()
-    value = torch.compile(f, backend="aot_eager", fullgraph=True)(x)
-    value.backward()
-    f(again).backward()
-    assert torch.allclose(value, f(again))
-    assert torch.allclose(x.grad, again.grad)

@@ -8,11 +8,9 @@ import weakref
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
-from torch.utils.checkpoint import checkpoint
 
 import adprotocol
-from adprotocol import combine, grad, non_differentiable, partition, trainable, value_and_grad, within_gradient
+from adprotocol import combine, non_differentiable, partition, value_and_grad, within_gradient
 from adprotocol.errors import UndecidableError
 
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
@@ -57,27 +55,6 @@ def unchanged(module, before):
     for name, (identity, value, flag) in after.items():
         assert (identity, flag) == (before[name][0], before[name][2])
         assert torch.equal(value, before[name][1])
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        Net,
-        lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)),
-        lambda: nn.Sequential(nn.Linear(2, 4), nn.LayerNorm(4), nn.Dropout(0.0)),
-        lambda: parametrizations.weight_norm(nn.Linear(2, 2)),
-        lambda: nn.Bilinear(2, 2, 3),
-    ],
-    ids=["net", "sequential", "norm", "parametrized", "bilinear"],
-)
-def test_a_call_is_functional_call_and_the_module_is_untouched(make):
-    module = make()
-    before = state(module)
-    args = (X, X) if isinstance(module, nn.Bilinear) else (X,)
-    made = doubled(module)
-    assert type(made) is type(module)
-    assert torch.allclose(made(*args), reference(module, *args))
-    unchanged(module, before)
 
 
 def test_methods_properties_submodules_and_settings_are_those_of_the_stand_in():
@@ -133,32 +110,6 @@ def test_recurrent_modules(cell):
     assert torch.allclose(doubled(made)(sequence)[0], reference(made, sequence)[0])
 
 
-@pytest.mark.parametrize("use_reentrant", [False, True])
-def test_a_checkpoint_runs_again_with_the_stand_ins_tensors(use_reentrant):
-    class Checkpointed(Net):
-        def forward(self, x):
-            return checkpoint(super().forward, x, use_reentrant=use_reentrant)
-
-    module, x = Checkpointed(), X.clone().requires_grad_()
-    made = doubled(module)
-    made(x).sum().backward()
-    plain = Net()
-    plain.load_state_dict(module.state_dict())
-    assert torch.allclose(x.grad, torch.autograd.grad(doubled(plain)(x).sum(), x)[0])
-
-
-def test_flags_and_parts_are_kept():
-    module = Net()
-    module.first.requires_grad_(False)
-    made = doubled(module)
-    assert trainable(made)["first.weight"] is None
-    assert made.first.weight is module.first.weight
-    assert within_gradient(made.second)
-    params, rest = partition(made)
-    assert [name for name, leaf in params.items() if leaf is not None] == ["second.weight", "second.bias"]
-    assert [name for name, leaf in rest.items() if leaf is not None] == ["first.weight", "first.bias"]
-
-
 class Holding(nn.Module):
     """Holds a submodule in attributes of its own, besides the table."""
 
@@ -179,35 +130,22 @@ class Helper:
         return self.module(x)
 
 
-@pytest.mark.parametrize(
-    ("hold", "use"),
-    [
-        (lambda m: [m.inner], lambda m, x: m.held[0](x)),
-        (lambda m: {"a": (m.inner,)}, lambda m, x: m.held["a"][0](x)),
-        (lambda m: m.inner.forward, lambda m, x: m.held(x)),
-        (lambda m: functools.partial(m.inner.forward), lambda m, x: m.held(x)),
-        (lambda m: Helper(m.inner), lambda m, x: m.held.module(x)),
-        (lambda m: [Helper(m.inner)], lambda m, x: m.held[0].module(x)),
-        (lambda m: {m.inner}, lambda m, x: next(iter(m.held))(x)),
-        (lambda m: [m.inner.weight], lambda m, x: x @ m.held[0].T + m.inner.bias),
-        (lambda m: [m], lambda m, x: m.held[0].inner(x)),
-        (lambda m: [nn.Sequential(m.inner)], lambda m, x: m.held[0](x)),
-        (lambda m: Decorated(abs), lambda m, x: m.inner(x)),
-    ],
-    ids=[
-        "list",
-        "dict",
-        "method",
-        "partial",
-        "object",
-        "object in a list",
-        "set",
-        "parameter",
-        "itself",
-        "module around a part",
-        "function of no part",
-    ],
-)
+HELD = {
+    "list": (lambda m: [m.inner], lambda m, x: m.held[0](x)),
+    "dict": (lambda m: {"a": (m.inner,)}, lambda m, x: m.held["a"][0](x)),
+    "method": (lambda m: m.inner.forward, lambda m, x: m.held(x)),
+    "partial": (lambda m: functools.partial(m.inner.forward), lambda m, x: m.held(x)),
+    "object": (lambda m: Helper(m.inner), lambda m, x: m.held.module(x)),
+    "object in a list": (lambda m: [Helper(m.inner)], lambda m, x: m.held[0].module(x)),
+    "set": (lambda m: {m.inner}, lambda m, x: next(iter(m.held))(x)),
+    "parameter": (lambda m: [m.inner.weight], lambda m, x: x @ m.held[0].T + m.inner.bias),
+    "itself": (lambda m: [m], lambda m, x: m.held[0].inner(x)),
+    "module around a part": (lambda m: [nn.Sequential(m.inner)], lambda m, x: m.held[0](x)),
+    "function of no part": (lambda m: Decorated(abs), lambda m, x: m.inner(x)),
+}
+
+
+@pytest.mark.parametrize(("hold", "use"), HELD.values(), ids=HELD)
 def test_what_containers_hold_is_replaced_too(hold, use):
     module = Holding(hold)
     made = doubled(module)
@@ -241,43 +179,26 @@ class Decorated:
         return self.__wrapped__(x)
 
 
-@pytest.mark.parametrize(
-    ("hold", "named"),
-    [
-        (lambda m: lambda x: m.inner(x) + 1.0, "<lambda>"),
-        (lambda m: calling([m.inner]), "calling.<locals>.call"),
-        (lambda m: calling([calling([m.inner])]), "calling.<locals>.call"),
-        (lambda m: lambda x, inner=m.inner: inner(x), "<lambda>"),
-        (lambda m: [functools.partial(lambda inner, x: m.inner(x), 1)], "<lambda>"),
-        (lambda m: Helper(m.inner).run, "Helper.run"),
-        (lambda m: weakref.ref(m.inner), "ReferenceType"),
-        (lambda m: with_rule(lambda x: m.inner(x) + x), "<lambda>"),
-        (lambda m: adprotocol.host_function(lambda x: m.inner(x) + x, like=lambda x: x), "<lambda>"),
-        (lambda m: functools.lru_cache(lambda x: m.inner(x) + x), "<lambda>"),
-        (lambda m: functools.wraps(calling)(calling([m.inner])), "calling"),
-        (lambda m: Decorated(m.inner.forward), "Linear.forward"),
-        (lambda m: Helper(lambda x: m.inner(x) + x), "<lambda>"),
-        (lambda m: [{"a": Helper(calling([m.inner.weight]))}], "calling.<locals>.call"),
-        (lambda m: calling([nn.Sequential(m.inner)]), "calling.<locals>.call"),
-    ],
-    ids=[
-        "closure",
-        "list in a closure",
-        "nested",
-        "default",
-        "partial",
-        "method of an object",
-        "weak reference",
-        "rule",
-        "host",
-        "cached",
-        "wrapped",
-        "decorator",
-        "function in an object",
-        "weight in an object",
-        "module around a part",
-    ],
-)
+REFERRING = {
+    "closure": (lambda m: lambda x: m.inner(x) + 1.0, "<lambda>"),
+    "list in a closure": (lambda m: calling([m.inner]), "calling.<locals>.call"),
+    "nested": (lambda m: calling([calling([m.inner])]), "calling.<locals>.call"),
+    "default": (lambda m: lambda x, inner=m.inner: inner(x), "<lambda>"),
+    "partial": (lambda m: [functools.partial(lambda inner, x: m.inner(x), 1)], "<lambda>"),
+    "method of an object": (lambda m: Helper(m.inner).run, "Helper.run"),
+    "weak reference": (lambda m: weakref.ref(m.inner), "ReferenceType"),
+    "rule": (lambda m: with_rule(lambda x: m.inner(x) + x), "<lambda>"),
+    "host": (lambda m: adprotocol.host_function(lambda x: m.inner(x) + x, like=lambda x: x), "<lambda>"),
+    "cached": (lambda m: functools.lru_cache(lambda x: m.inner(x) + x), "<lambda>"),
+    "wrapped": (lambda m: functools.wraps(calling)(calling([m.inner])), "calling"),
+    "decorator": (lambda m: Decorated(m.inner.forward), "Linear.forward"),
+    "function in an object": (lambda m: Helper(lambda x: m.inner(x) + x), "<lambda>"),
+    "weight in an object": (lambda m: [{"a": Helper(calling([m.inner.weight]))}], "calling.<locals>.call"),
+    "module around a part": (lambda m: calling([nn.Sequential(m.inner)]), "calling.<locals>.call"),
+}
+
+
+@pytest.mark.parametrize(("hold", "named"), REFERRING.values(), ids=REFERRING)
 def test_a_function_that_refers_to_a_part_is_refused(hold, named):
     module = Holding(hold)
     before = state(module)
@@ -401,22 +322,21 @@ class Recurrent(nn.Module):
         return last
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda m: m(X[:1]),
-        lambda m: torch.cat([keys for keys, _ in m.cache[0]]),
-        lambda m: m.cache[0][-1][1] @ X[:1].T,
-        lambda m: 1.0 * m.last,
-        lambda m: m.last[0],
-        lambda m: m.last.detach(),
-        lambda m: float(m.last.sum()),
-        lambda m: list(m.last),
-        lambda m: m.cell(m.named["last"]),
-        lambda m: torch.vmap(torch.sin)(m.last),
-    ],
-    ids=["call", "cat", "matmul", "product", "item", "detach", "number", "iterator", "module", "vmap"],
-)
+USES = {
+    "call": lambda m: m(X[:1]),
+    "cat": lambda m: torch.cat([keys for keys, _ in m.cache[0]]),
+    "matmul": lambda m: m.cache[0][-1][1] @ X[:1].T,
+    "product": lambda m: 1.0 * m.last,
+    "item": lambda m: m.last[0],
+    "detach": lambda m: m.last.detach(),
+    "number": lambda m: float(m.last.sum()),
+    "iterator": lambda m: list(m.last),
+    "module": lambda m: m.cell(m.named["last"]),
+    "vmap": lambda m: torch.vmap(torch.sin)(m.last),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_what_a_call_left_behind_is_refused_where_it_is_used(use):
     module = Recurrent()
     module(X[:1])
@@ -429,25 +349,6 @@ def test_what_a_call_left_behind_is_refused_where_it_is_used(use):
         stand_in.reset()
         assert torch.allclose(stand_in(X[:1]), torch.tanh(2.0 * module.cell(X[:1])))
     assert len(module.states) == 2
-
-
-def test_a_cleared_state_serves_the_inner_steps_of_maml():
-    module = Recurrent()
-    module(X[:1])
-    module.reset()
-
-    def adapted(parameters):
-        made = combine(parameters, like=module)
-        made.reset()
-        return made(X[:1]).sum() + made(X[:1]).sum()
-
-    def by_hand(parameters):
-        first = torch.tanh(X[:1] @ parameters["cell.weight"].T + parameters["cell.bias"])
-        return first.sum() + torch.tanh(X[:1] @ parameters["cell.weight"].T + parameters["cell.bias"] + first).sum()
-
-    parameters = {name: value.detach() for name, value in module.named_parameters()}
-    found, expected = grad(adapted)(parameters), grad(by_hand)(parameters)
-    assert all(torch.allclose(found[name], expected[name]) for name in expected)
 
 
 def test_scripted_modules_are_refused():
@@ -485,14 +386,13 @@ def test_a_stand_in_breaks_a_graph_and_may_be_given_to_one():
     unchanged(module, before)
     params, rest = partition(module)
     given = combine({name: None if p is None else (2.0 * p).detach() for name, p in params.items()}, rest, like=module)
-    assert torch.allclose(torch.compile(lambda m, x: m(x), fullgraph=True, backend="aot_eager")(given, X), wanted)
+    assert torch.allclose(torch.compile(lambda m, x: m(x), fullgraph=True, backend="eager")(given, X), wanted)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_parts_of_trees_of_constants_in_a_graph(backend):
+def test_parts_of_trees_of_constants_in_a_graph():
     tree = {"a": {"w": torch.ones(2), "n": 3}, "b": {"n": 1, "s": None}, "z": [4, (5,)]}
 
-    @torch.compile(fullgraph=True, backend=backend)
+    @torch.compile(fullgraph=True, backend="eager")
     def parts(tree):
         params, rest = partition(tree)
         return params["a"]["w"] * 1.0, params["b"], rest, list(combine(params, rest)), list(params)
@@ -502,39 +402,3 @@ def test_parts_of_trees_of_constants_in_a_graph(backend):
     assert empty == {"n": None, "s": None}
     assert rest == {"a": {"w": None, "n": 3}, "b": {"n": 1, "s": None}, "z": [4, (5,)]}
     assert joined == keys == ["a", "b", "z"]
-
-
-def test_a_gradient_with_a_frozen_dict_in_a_graph():
-    tree = {"b": {"n": torch.ones(2), "m": torch.ones(2)}, "a": torch.ones(2)}
-
-    @torch.compile(fullgraph=True, backend="eager")
-    def gradient(tree):
-        return adprotocol.grad(lambda t: (t["a"] * t["b"]["n"]).sum(), where="a")(tree)
-
-    found = gradient(tree)
-    assert torch.equal(found["a"], torch.ones(2))
-    assert found["b"] == {"n": None, "m": None}
-    assert list(found) == ["b", "a"]
-
-
-def test_hooks_of_state_dicts_that_are_methods_are_no_hindrance():
-    class Loading(Net):
-        def __init__(self):
-            super().__init__()
-            self.seen = []
-            self._register_load_state_dict_pre_hook(self.before)
-            self._register_load_state_dict_pre_hook(Loading.after, with_module=True)
-            self.register_load_state_dict_post_hook(lambda module, _keys: module.seen.append(module))
-
-        def before(self, *_args):
-            self.seen.append(self)
-
-        def after(self, *_args):
-            self.seen.append(self)
-
-    module = Loading()
-    made = doubled(module)
-    assert torch.allclose(made(X), reference(module, X))
-    made.load_state_dict(module.state_dict())
-    assert all(item is made for item in made.seen)
-    assert module.seen == []

@@ -92,13 +92,6 @@ def test_an_unknown_name_is_refused_with_class_and_nearest_field(cls):
         assert trainable({"m": wrong()}, where="m.b")["m"].b == 2.0
 
 
-@pytest.mark.parametrize("cls", [Eqx, Struct, JaxData])
-def test_static_fields_are_left_alone(cls):
-    result = trainable(cls())
-    assert (result.a, result.b, result.static) == (1.0, None, 3.0)
-    assert type(result) is cls
-
-
 # What a declaration says.
 
 
@@ -219,41 +212,6 @@ def test_a_module_may_name_what_is_not_there_now():
 
 
 @dataclasses.dataclass
-class Unset:
-    a: Any = 1.0
-    b: Any = 2.0
-    later: Any = dataclasses.field(init=False)
-    __trainable__ = ("a", "later")
-
-
-@attrs.define
-class UnsetAttrs:
-    a: Any = 1.0
-    b: Any = 2.0
-    later: Any = attrs.field(init=False)
-    __trainable__ = ("a", "later")
-
-
-@pytest.mark.parametrize("cls", [Unset, UnsetAttrs])
-def test_a_field_without_a_value_yet_may_be_named(cls):
-    value = cls()
-    assert taken(value) == ["a"]
-    value.later = [3.0]
-    assert taken(value) == ["a", "later.0"]
-
-
-def test_an_attribute_that_post_init_adds_is_a_field():
-    class Later(Data):
-        def __init__(self):
-            super().__init__()
-            self.c = 3.0
-
-        __trainable__ = ("c",)
-
-    assert taken(Later()) == ["c"]
-
-
-@dataclasses.dataclass
 class ByInstance:
     a: Any
     b: Any
@@ -357,33 +315,6 @@ def test_registered_names_come_before_those_of_the_same_class_and_of_its_bases(c
         assert taken(cls()) == ["a"]  # of the base nothing was said
 
 
-def test_a_declaration_of_a_subclass_comes_before_registered_names_of_its_base():
-    base = fresh(Undeclared)
-    register_trainable(base, ["b"])
-    below = type("Below", (base,), {"__trainable__": ("a",)})
-    assert taken([base(), below()]) == ["0.b", "1.a"]
-    register_trainable(below, ("a", "b"))
-    assert taken([base(), below()]) == ["0.b", "1.a", "1.b"]
-
-
-def test_a_registered_class_of_a_framework():
-    class BatchStat(nnx.BatchStat):
-        pass
-
-    class Net(nnx.Module):
-        def __init__(self):
-            self.mean, self.scale = BatchStat(jnp.zeros(1)), nnx.Param(jnp.ones(1))
-
-    register_trainable(BatchStat, [])
-    assert taken(Net()) == ["scale.value"]
-
-    class Linear(nn.Linear):
-        pass
-
-    register_trainable(Linear, ["bias"])
-    assert set(taken(nn.Sequential(Linear(1, 1), nn.Linear(1, 1)))) == {"0.bias", "1.weight", "1.bias"}
-
-
 @dataclasses.dataclass
 class WithMore:
     a: Any = 1.0
@@ -462,15 +393,6 @@ def test_metadata_freeze_one_field(cls):
     assert taken(fresh(cls)()) == ["a", "c"]
 
 
-def test_a_field_declared_anew_has_the_metadata_of_the_subclass():
-    @dataclasses.dataclass
-    class Thawed(Metadata):
-        b: Any = 2.0
-        a: Any = dataclasses.field(default=1.0, metadata={"trainable": False})
-
-    assert taken(Thawed()) == ["b", "c"]
-
-
 @pytest.mark.parametrize("flag", [0, 1, None, "no", ()])
 def test_metadata_that_are_no_bool_are_refused(flag):
     made = dataclasses.make_dataclass(
@@ -478,20 +400,6 @@ def test_metadata_that_are_no_bool_are_refused(flag):
     )
     with pytest.raises(DeclarationError, match=r"metadata 'trainable' of the field 'a' of Made is .*must be a bool"):
         trainable([made()])
-
-
-def test_metadata_of_a_module_that_is_a_dataclass():
-    @dataclasses.dataclass(eq=False)
-    class Net(nn.Module):
-        width: int
-        body: Any = dataclasses.field(init=False)
-        head: Any = dataclasses.field(init=False, metadata={"trainable": False})
-
-        def __post_init__(self):
-            super().__init__()
-            self.body, self.head = nn.Linear(1, self.width), nn.Linear(self.width, 1)
-
-    assert set(taken(Net(2))) == {"body.bias", "body.weight"}
 
 
 # Declarations that cannot be followed are refused: they would freeze or train something else.
@@ -518,11 +426,6 @@ def test_names_of_a_node_whose_children_have_positions_are_refused():
     for cls in (declared, metadata, registered):
         with pytest.raises(DeclarationError, match=r"'[ab]'.*with keys"):
             trainable({"m": cls()})
-
-
-def test_positions_may_be_declared():
-    cls = without_keys(type("Positions", (Plain,), {"__trainable__": ("1",)}), "a", "b")
-    assert taken(cls()) == ["1"]
 
 
 def test_an_object_that_is_no_structure_cannot_declare_fields():

@@ -1,22 +1,18 @@
 """Paths: one dotted form for every kind of node, the same whatever is beside it, and never two leaves at one."""
 
 import collections
-import dataclasses
 import enum
-from typing import Any
 
 import flax.core
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optree
 import pytest
 import torch
-from flax import nnx
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 from torch import nn
-from tree_kinds import EVERYWHERE, Attrs, Data, Eqx, JaxData, JaxKeys, Named, Optree, Slotted, Struct, TorchTree, paths
+from tree_kinds import Attrs, Data, Eqx, JaxData, JaxKeys, Named, Optree, Slotted, Struct, TorchTree, paths
 
 from adprotocol import NonDifferentiable, combine, grad, partition, trainable
 from adprotocol.errors import SelectionError
@@ -45,39 +41,6 @@ def test_fields_have_their_names(cls):
     assert sorted(paths({"k": [cls(a=[1.0, 2.0], b={"x": 3.0})]})) == ["k.0.a.0", "k.0.a.1", "k.0.b.x"]
     assert trainable([cls()], where="*.b")[0].b == 2.0
     assert trainable([cls()], where="*.b")[0].a is None
-
-
-@jax.tree_util.register_pytree_node_class
-class JaxPositions(Plain):
-    def tree_flatten(self):
-        return (self.a, self.b), None
-
-
-@optree.register_pytree_node_class(namespace=EVERYWHERE)
-class OptreePositions(Plain):
-    def tree_flatten(self):
-        return (self.a, self.b), None
-
-
-@optree.register_pytree_node_class(namespace=EVERYWHERE)
-@dataclasses.dataclass
-class OptreeData:
-    a: Any = 1.0
-    b: Any = 2.0
-
-    def tree_flatten(self):
-        return (self.a, self.b), None
-
-    @classmethod
-    def tree_unflatten(cls, _, children):
-        return cls(*children)
-
-
-@pytest.mark.parametrize("cls", [JaxPositions, OptreePositions, OptreeData])
-def test_children_without_names_have_their_positions(cls):
-    assert paths(cls()) == ["0", "1"]
-    assert paths([cls()]) == ["0.0", "0.1"]
-    assert paths({"m": cls([1.0], cls())}) == ["m.0.0", "m.1.0", "m.1.1"]
 
 
 class Colour(enum.Enum):
@@ -144,12 +107,6 @@ def test_keys_of_every_kind():
     assert paths(Keys(keys)) == ["a", "b", "3", "4", "5", "strange", "plain"]
 
 
-def test_paths_are_those_of_this_instance():
-    for name in ("first", "second", "first"):
-        assert paths([Keys([GetAttrKey(name)])]) == [f"0.{name}"]
-    assert trainable(Keys([GetAttrKey("third")]), where="third").value == 1.0
-
-
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -169,30 +126,7 @@ def test_modules_of_torch_have_qualified_names():
     assert paths([Eqx(nn.Linear(1, 1))])[-1] == "0.b"
 
 
-def test_modules_of_flax():
-    class Dense(nnx.Module):
-        def __init__(self):
-            self.linear = nnx.Linear(1, 2, rngs=nnx.Rngs(0))
-            self.scale = nnx.Param(jnp.ones(1))
-            self.layers = nnx.List([nnx.Param(jnp.ones(1))])
-
-    expected = ["layers.0.value", "linear.bias.value", "linear.kernel.value", "scale.value"]
-    assert paths(Dense()) == expected
-    assert paths({"net": Dense()}) == [f"net.{path}" for path in expected]
-    assert trainable(Dense(), where="linear.kernel.*").linear.bias.get_value() is None
-
-
 # The same form whatever is beside it.
-
-BESIDE = [Named(), SubNamed(), torch.ones(2, 2).max(0), Data(), Keys([SequenceKey(0)]), {"x": 1.0}, nn.Linear(1, 1)]
-
-
-@pytest.mark.parametrize("cls", [*FIELDS, JaxPositions, OptreePositions, OptreeData])
-@pytest.mark.parametrize("beside", BESIDE, ids=lambda value: type(value).__name__)
-def test_a_path_does_not_depend_on_what_is_beside(cls, beside):
-    alone = paths([cls()])
-    assert paths([cls(), beside])[:2] == alone
-    assert paths([cls(a=beside), beside])[-len(paths(beside)) :] == [f"1.{path}" for path in paths(beside)]
 
 
 def test_structures_that_are_equal_but_for_the_order_of_keys_keep_their_own():
@@ -274,10 +208,6 @@ def test_a_pattern_selects_every_leaf_at_a_path(tree, twice):
     params, rest = partition(tree, where=twice)
     assert (tree_leaves((params,)), tree_leaves((rest,))) == ([1.0, tree_leaves((tree,))[1]], [None, None])
     assert tree_leaves((combine(params, rest),)) == tree_leaves((tree,))
-
-
-def test_a_key_with_a_dot_is_fine_alone():
-    assert trainable({"a.b": 1.0, "a": {"c": 2.0}}, where="a.b") == {"a.b": 1.0, "a": {"c": None}}
 
 
 def test_an_error_names_the_paths_that_are_like_the_one_asked_for_or_else_the_first_and_five_at_most():

@@ -92,60 +92,6 @@ def made(cls, w, b, **static):
     return model
 
 
-def line(model, x):
-    return model.w * model.w * x + model.b
-
-
-@pytest.mark.parametrize("cls", ALL)
-def test_jax_takes_it_as_it_is(cls):
-    model = made(cls, jnp.float32(3.0), jnp.float32(1.0))
-    assert jax.jit(line)(model, 2.0) == 19.0
-    gradient = jax.grad(line)(model, 2.0)
-    assert type(gradient) is cls
-    assert (gradient.w, gradient.b) == (12.0, 1.0)
-    assert jax.jit(lambda model: model)(model).w == 3.0
-    batch = made(cls, jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
-    assert jax.vmap(line, in_axes=(0, None))(batch, 1.0).tolist() == [4.0, 8.0]
-    assert jax.vmap(lambda w: made(cls, w, 2 * w))(jnp.array([1.0, 2.0])).b.tolist() == [2.0, 4.0]
-    doubled = jax.tree.map(lambda leaf: 2 * leaf, model)
-    assert (doubled.w, doubled.b) == (6.0, 2.0)
-    assert jax.lax.scan(lambda m, _: (m, m.w), model, None, length=2)[1].tolist() == [3.0, 3.0]
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
-    assert sorted(paths) == [".b", ".w"]
-
-
-def test_the_arguments_of_a_generic_class_are_no_leaves():
-    @register_structure
-    @dataclasses.dataclass
-    class Line(typing.Generic[typing.TypeVar("T")]):
-        w: Any
-        b: Any = 1.0
-
-    model = Line[float](jnp.float32(3.0))
-    assert jax.jit(line)(model, 2.0) == 19.0
-    assert jax.grad(line)(model, 2.0).w == 12.0
-    model = Line[float](torch.tensor(3.0), torch.tensor(1.0))
-    gradient = torch.func.grad(line)(model, 2.0)
-    assert (gradient.w, gradient.b) == (12.0, 1.0)
-    compiled = torch.compile(lambda model: adprotocol.grad(line)(model, 2.0), backend="eager", fullgraph=True)
-    assert compiled(model).w == 12.0
-
-
-@pytest.mark.parametrize("cls", ALL)
-def test_torch_takes_it_as_it_is(cls):
-    model = made(cls, torch.tensor(3.0), torch.tensor(1.0))
-    gradient = torch.func.grad(line)(model, 2.0)
-    assert type(gradient) is cls
-    assert (gradient.w, gradient.b) == (12.0, 1.0)
-    batch = made(cls, torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
-    assert torch.vmap(line, in_dims=(0, None))(batch, 1.0).tolist() == [4.0, 8.0]
-    assert torch.vmap(lambda w: made(cls, w, 2 * w))(torch.tensor([1.0, 2.0])).b.tolist() == [2.0, 4.0]
-    assert torch.func.jvp(lambda m: line(m, 2.0), (model,), (model,))[1] == 37.0
-    assert _pytree.tree_map(lambda leaf: 2 * leaf, model).w == 6.0
-    paths = [_pytree.keystr(path) for path, _ in _pytree.tree_flatten_with_path(model)[0]]
-    assert sorted(paths) == [".b", ".w"]
-
-
 @pytest.mark.parametrize("cls", ALL)
 def test_optree_takes_it_as_it_is(cls):
     model = made(cls, 3.0, 1.0)
@@ -181,13 +127,6 @@ def test_what_cannot_be_hashed_is_carried_in_a_static_field(cls, listed):
     model = made(cls, jnp.float32(3.0), 1, name=listed)
     assert trainable(model).name is listed
     assert grad(lambda m: m.w * m.w)(model).name is listed
-
-
-def test_a_field_that_is_not_trainable_is_a_leaf():
-    model = ByMetadata(jnp.float32(3.0), "n", jnp.float32(1.0))
-    assert len(jax.tree.leaves(model)) == 2
-    assert jax.jit(grad(line))(model, 2.0).b is None
-    assert jax.grad(line)(model, 2.0).b == 1.0
 
 
 @register_structure(static=("powers", "name"))
@@ -338,22 +277,6 @@ def test_static_fields_of_a_named_tuple_are_refused():
 
     with pytest.raises(StructureError, match="make it a dataclass"):
         register_structure(Point, static=("y",))
-
-
-def test_a_decorator_below_that_of_a_derived_dataclass_makes_no_difference():
-    @dataclasses.dataclass
-    class Pair:
-        a: Any
-        b: Any
-
-    @dataclasses.dataclass
-    @register_structure
-    class Derived(Pair):
-        c: Any = 2.0
-
-    derived = Derived(1.0, 3.0, 4.0)
-    assert jax.tree.leaves(derived) == [1.0, 3.0, 4.0]
-    assert jax.tree.map(lambda leaf: 2.0 * leaf, derived) == Derived(2.0, 6.0, 8.0)
 
 
 def test_a_label_stays_a_label_in_a_map_of_optree():
