@@ -117,22 +117,13 @@ def _is_output(leaf: Any) -> bool:
 
 
 class _Given(Collector):
-    """Take apart a cotangent or a tangent that a caller gave, and make it the framework's."""
+    """Take apart a cotangent or a tangent that a caller gave."""
 
     did, do = "was given", "give"
     error = ArgumentError
 
-    def __init__(self, likes: Sequence[Any], words: tuple[str, str], binding: Binding) -> None:
-        super().__init__(likes, words)
-        functions = None if binding.array_functions is None else binding.array_functions()
-        self._as_like = getattr(functions, "as_like", None)
-
     def opened(self, entry: Any) -> Any:
         return entry
-
-    def checked(self, entry: Any, like: Any, where: str) -> Any:
-        entry = super().checked(entry, like, where)
-        return entry if entry is None or self._as_like is None else self._as_like(entry, like)
 
     def unneeded(self, entry: Any, where: str) -> None:
         if any(not (leaf is None or isinstance(leaf, NonDifferentiable)) for leaf in tree_leaves((entry,))):
@@ -143,15 +134,13 @@ class _Given(Collector):
             raise ArgumentError(msg)
 
 
-def given_entries(
-    given: Any, treespec: Treespec, likes: Sequence[Any], binding: Binding, words: tuple[str, str, str]
-) -> list[Any]:
+def given_entries(given: Any, treespec: Treespec, likes: Sequence[Any], words: tuple[str, str, str]) -> list[Any]:
     """Return what was given for each leaf that may carry a derivative, of which `likes` has one; None for zero.
 
     `words` say who was given it, as what, and of what.
     """
     who, what, place = words
-    collector = _Given(likes, (who, what), binding)
+    collector = _Given(likes, (who, what))
     if treespec is None and likes[0] is not None:
         return [collector.checked(given, likes[0], place)]
     collector.add(given, treespec, place)

@@ -87,9 +87,8 @@ def vjp(
 
     def pull_back(cotangent: Any) -> tuple[Any, ...]:
         try:
-            words = ("pull", "cotangent of", "the value")
-            given = output.given_entries(cotangent, outline.spec, likes, call.binding, words)
-            return tuple(call.structured(pull(given)))
+            given = output.given_entries(cotangent, outline.spec, likes, ("pull", "cotangent of", "the value"))
+            return tuple(call.structured(pull(_as_likes(call.binding, given, arrays))))
         except BaseException as error:
             leave_out(error)
             raise
@@ -169,15 +168,15 @@ def _moving_call(
         raise ArgumentError(msg)
     binding = array_binding(fun, primals[0]) if len(primals) == 1 and backend is None else None
     if binding is not None and tangents[0] is not None:
-        moving = output.given_entries(tangents[0], None, primals, binding, ("jvp", "tangent of", "argument 0"))
-        return ArrayCall(fun, primals[0], binding), moving
+        moving = output.given_entries(tangents[0], None, primals, ("jvp", "tangent of", "argument 0"))
+        return ArrayCall(fun, primals[0], binding), _as_likes(binding, moving, primals)
     moving = []
     call = Call(fun, tuple(primals), {}, tuple(range(len(primals))), backend)
     for (position, structure), tangent in zip(call.structures.items(), tangents, strict=True):
         able = structure.capable([True] * len(structure.leaves))
         likes = [None if flag is None else leaf for leaf, flag in zip(structure.leaves, able, strict=True)]
         words = ("jvp", "tangent of", f"argument {position}")
-        entries = iter(output.given_entries(tangent, structure.shown, likes, call.binding, words))
+        entries = iter(output.given_entries(tangent, structure.shown, likes, words))
         given = [None if like is None else next(entries) for like in likes]
         structure.mask = [entry is not None for entry in given]
         moving += [entry for entry in given if entry is not None]
@@ -185,7 +184,15 @@ def _moving_call(
         msg = "jvp was given no tangent but None, so that nothing moves; give the tangent of one leaf at least"
         raise ArgumentError(msg)
     call.selected()
-    return call, moving
+    return call, _as_likes(call.binding, moving, call.leaves)
+
+
+def _as_likes(binding: Binding, given: list[Any], likes: Sequence[Any]) -> list[Any]:
+    """Return cotangents or tangents as arrays like these, None for zeros; as they are, if the plugin does it."""
+    functions = None if binding.array_functions is None else binding.array_functions()
+    as_like = getattr(functions, "as_like", None)
+    pairs = zip(given, likes, strict=False)
+    return given if as_like is None else [one if one is None else as_like(one, like) for one, like in pairs]
 
 
 def run_reverse(
