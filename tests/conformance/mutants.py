@@ -392,8 +392,16 @@ def others_selected(real, structures, where, **known):
         structure.mask = [not mine for mine in structure.mask]
 
 
+def returns(hook, returned):
+    """Return a mutant whose hook returns what is of another class than is due."""
+    return {hook: lambda *_: returned}
+
+
 BROKEN = {
     ("within_gradient",): {
+        "answers-are-text": returns("within_gradient", "yes"),
+        "answers-are-none": returns("within_gradient", None),
+        "several-answers-are-text": returns("any_within_gradient", "yes"),
         "answers-are-negated": {
             "within_gradient": lambda real, value: not found if isinstance(found := real(value), bool) else ~found
         },
@@ -407,10 +415,11 @@ BROKEN = {
         "integers-cannot-be-explained": {"explain": lambda real, value: real(value) if is_float(value) else 1 / 0},
     },
     ("within_gradient", "plugins"): {
-        "explanations-are-none": {"explain": lambda *_: None},
+        "explanations-are-none": returns("explain", None),
         "explanations-contradict": {"explain": lambda *_: "no level of grad or jvp follows it"},
     },
     ("non_differentiable",): {
+        "constants-are-none": returns("non_differentiable", None),
         "nothing-is-constant": {"non_differentiable": lambda _, value: value},
         "constants-are-zero": {"non_differentiable": lambda _, value: constant(value) * 0.0},
         "constants-are-written-in-place": {"adprotocol.non_differentiable": in_place},
@@ -435,6 +444,7 @@ BROKEN = {
         },
     },
     ("prevent_gradient",): {
+        "guards-are-none": returns("prevent_gradient", None),
         "guards-are-inverted": {"prevent_gradient": inverted},
         "prevent_gradient-widens-scalars": {"prevent_gradient": lambda real, *given: floats(widened, real(*given))},
     },
@@ -443,6 +453,8 @@ BROKEN = {
         "where-is-ignored": in_all(SELECTS, lambda real, structures, where, **known: real(structures, None, **known)),
     },
     ("trainable",): {
+        "flags-are-text": returns("trainable", "yes"),
+        "identities-have-no-hash": returns("identity", []),
         "the-last-wins": {"adprotocol.combine": lambda real, *trees, **known: real(*trees[::-1], **known)},
         "trainable-drops-gradients": {"trainable": forget},
     },
@@ -459,6 +471,7 @@ BROKEN = {
         "cond-drops-gradients": {"cond": forget},
         "numpys-operands-are-variables": operands(toyad.variable),
         "numpys-operands-are-one-element": operands(lambda x: x[..., :1]),
+        "functions-are-none": returns("array_functions", None),
         "where-runs-a-function-twice": {
             "adprotocol._hooks.where._Choice.run_true": lambda real, self: (real(self), real(self))[0]
         },
@@ -472,6 +485,7 @@ BROKEN = {
         "the-last-axis-is-the-first": axis_of(lambda axis, _: 0 if axis == -1 else axis),
     },
     ("value_and_grad",): {
+        "frozen-leaves-are-none": returns("freeze", None),
         "gradients-are-detached": after(
             lambda value, aux, slopes: (constant(value), constants(aux), list(map(constant, slopes)))
         ),
@@ -508,6 +522,7 @@ BROKEN = {
         "vjp-drops-gradients": {"vjp": forget},
     },
     ("vjp",): {
+        "pulls-are-one-gradient": {"vjp": lambda real, *given: (*real(*given)[:2], lambda _: 1.0)},
         "pulls-are-scaled": each(lambda found: 2.0 * found),
         "pulls-are-constant": each(constant),
         "pulls-have-none-for-zeros": each(lambda found: found if np.any(found.numpy()) else None),
@@ -540,6 +555,7 @@ BROKEN = {
         "complex-numbers-are-not-refused": {"adprotocol._gradients.jacobian.is_complex": lambda *_: False},
     },
     ("custom_derivative",): {
+        "results-of-rules-are-none": {"custom_rule": lambda real, *given: changed(lambda _: None, *real(*given))},
         "rules-give-the-double": {
             "custom_rule": lambda real, *given: changed(double, *real(*given)),
             **dict.fromkeys((f"{RULE}.vjp", f"{RULE}.jvp"), lambda real, *given: list(map(double, real(*given)))),
@@ -598,6 +614,7 @@ BROKEN = {
         },
     },
     ("host_function",): {
+        "results-of-the-host-are-none": returns("host_call", None),
         "host-functions-own-their-arguments": {
             f"{HOST}.HostCall.__call__": lambda real, *given: (real(*given), real(*given))[1],
             f"{HOST}.read_only": lambda _, value: value,
