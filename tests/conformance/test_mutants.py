@@ -17,10 +17,8 @@ from adprotocol.conformance._run.result import PASS
 from adprotocol.conformance._run.run import Run
 
 # Scenarios that none of these mutants makes fail: why, and which random mutant of the library does (`make mutate`).
-_DEAD = "a change by the question is dead code there; fails where JAX's `ask` takes what is staged for a bool"
 _ELSEWHERE = "asks another process, in which nothing is replaced"
 UNMOVED = {
-    **{f"within_gradient/asking-changes-nothing-{way}": _DEAD for way in ("jit", "grad-of-jit", "grad-of-checkpoint")},
     "non_differentiable/decorated-raises": "toyad keeps no flag that errors leave up; fails where no plugin is found",
     "cond/refuses-numbers-under-jit": "toyad refuses them itself; fails on JAX where the core checks no array",
     "cond/refuses-numbers-under-compile": "toyad refuses them itself; fails on PyTorch for that mutant too",
