@@ -1,4 +1,4 @@
-"""The functions for `adprotocol.where` and `adprotocol.jacobian`, in the words of the array API standard."""
+"""The functions of the hook `array_functions`, in the words of the array API standard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ class ArrayFunctions:
     moveaxis: Any = staticmethod(mx.moveaxis)
     reshape: Any = staticmethod(mx.reshape)
     conj: Any = staticmethod(mx.conj)
-    zeros_like: Any = staticmethod(mx.zeros_like)
+
+    @staticmethod
+    def as_like(value: Any, like: Any) -> mx.array:
+        """Return a number or an array in the dtype of another; zeros for None."""
+        like = mx.array(like)
+        return mx.zeros_like(like) if value is None else mx.array(value, like.dtype)
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> mx.array:
