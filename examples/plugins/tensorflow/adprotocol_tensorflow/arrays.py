@@ -69,8 +69,8 @@ class ArrayFunctions:
 
 
 def tensor(value: Any, dtype: Any = None) -> Any:
-    """Return a tensor as it is, and a number or an array of NumPy in this dtype, unless it is complex."""
+    """Return a tensor as it is, and what else holds numbers as one: in this dtype, if it has none of TensorFlow's."""
     if isinstance(value, (tf.Tensor, *COMPOSITE)):
         return value
-    complex_ = isinstance(value, complex) or getattr(value, "dtype", np.dtype(float)).kind == "c"
-    return tf.convert_to_tensor(value, None if complex_ else dtype)
+    has_dtype = isinstance(value, tf.Variable) or np.iscomplexobj(value)
+    return tf.convert_to_tensor(value, None if has_dtype else dtype)
