@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
+from adprotocol.errors import UndecidableError
 from adprotocol.hookspecs import hookimpl
 from adprotocol_mlx.arrays import ArrayFunctions
 
@@ -78,12 +79,15 @@ def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
 
 
 @hookimpl
-def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
-    """Return what a function makes of each row, stacked."""
+def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> Any:
+    """Return what a function makes of each row, stacked; where it needs values, leave that to the caller."""
     count = arrays[0].shape[0]
     size = chunk_size or count
     batched = mx.vmap(lambda *rows: [_array(y) for y in fun(list(rows))])
-    chunks = [batched(*[array[i : i + size] for array in arrays]) for i in range(0, count, size)]
+    try:
+        chunks = [batched(*[array[i : i + size] for array in arrays]) for i in range(0, count, size)]
+    except UndecidableError:
+        return NotImplemented
     return [mx.concatenate(list(column)) for column in zip(*chunks, strict=True)]
 
 

@@ -17,6 +17,7 @@ from adprotocol.extend import Derivative, gradient_prevented
 from adprotocol.hookspecs import hookimpl
 from adprotocol_mlx import trace
 from adprotocol_mlx.answer import ask, is_inexact, refuse_compiled
+from adprotocol_mlx.arrays import ArrayFunctions
 from adprotocol_mlx.gradient import renamed
 from adprotocol_mlx.prevention import prevent
 
@@ -164,7 +165,7 @@ class _Derivative(Derivative):
 
     def in_numpy(self, array: mx.array) -> Any:
         """Return the numbers."""
-        return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+        return ArrayFunctions.in_numpy(array)
 
     def concrete(self) -> Derivative | None:
         """Return that of the values without graphs, where there are values."""

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tinygrad import Tensor
 from tinygrad.dtype import strong_dtype
 
+from adprotocol.errors import UndecidableError
+from adprotocol_tinygrad.choice import readable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,6 +24,15 @@ class ArrayFunctions:
         if value is None:
             return Tensor.zeros(*like.shape, dtype=like.dtype, device=like.device).is_param_(is_param=False)
         return _tensor(value).to(like.device).cast(like.dtype)
+
+    @staticmethod
+    def in_numpy(array: Tensor) -> Any:
+        """Return the numbers of a constant; what it is computed from keeps its derivative."""
+        read = readable(array)
+        if read is None:
+            msg = "tinygrad would compute what is differentiated, and forget what it was computed from"
+            raise UndecidableError(msg)
+        return read.numpy()
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Tensor:
