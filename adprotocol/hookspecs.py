@@ -240,6 +240,8 @@ def array_functions() -> Any:
     For cotangents, tangents and derivative rules it has ``as_like(value, like)``, which returns a number, an array of
     NumPy or one of the framework as an array of the dtype and device of `like`, and zeros like it for None. Without it
     the hooks `vjp` and `jvp` get cotangents and tangents as callers give them, Python numbers for shape ``()`` too.
+    Where Python's ``abs`` and ``float`` do not take its arrays, or computing a value forgets its derivative, it has
+    ``in_numpy(array)``: the array in NumPy, with which a jvp without forward mode is checked.
     """
 
 

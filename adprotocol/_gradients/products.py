@@ -6,7 +6,7 @@ arrays of its value; the rest of the value is constant.
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import checked
+from adprotocol._dispatch.binding import checked, identity
 from adprotocol._dispatch.dtype import dtype_name
 from adprotocol._dispatch.shape import shape_of
 from adprotocol._dispatch.wrapper import leave_out
@@ -293,9 +293,12 @@ def _not_transposable(binding: Binding) -> UndecidableError:
 
 def _product(binding: Binding, values: list[Any], others: list[Any]) -> tuple[float, float]:
     """Return the real inner product of lists of arrays, as the transpose of the framework has it, and its size."""
-    sign = 1 if getattr(binding.functions("jvp"), "gradient_is_ascent", False) else -1
+    functions = binding.functions("jvp")
+    sign = 1 if getattr(functions, "gradient_is_ascent", False) else -1
+    in_numpy = getattr(functions, "in_numpy", identity)
     total = size = 0.0
-    for one, other in zip(non_differentiable(values), non_differentiable(others), strict=True):
+    for pair in zip(non_differentiable(values), non_differentiable(others), strict=True):
+        one, other = map(in_numpy, pair)
         terms = one.real * other.real + sign * one.imag * other.imag if is_complex(one) else one * other
         total, size = total + _sum(terms), size + _sum(abs(terms))
     return total, size

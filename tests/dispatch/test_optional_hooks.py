@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -154,6 +155,40 @@ def test_the_first_plugin_that_says_so_differentiates_numbers(answer, gradient):
     finally:
         unregister(record.name)
     assert adprotocol.grad(lambda x: 3.0 * x)(2.0) == 3.0
+
+
+class Bare(Array):
+    """An array that Python's abs and float do not take."""
+
+    dtype, shape = "float32", ()
+
+    def __init__(self, number):
+        self.number = number
+
+    def __mul__(self, other):
+        return Bare(self.number * getattr(other, "number", other))
+
+
+class Tripling(Minimal):
+    @hookimpl
+    def vjp(self, fun, leaves, once):
+        return *fun(leaves), lambda cotangents: [cotangent * 3 for cotangent in cotangents]
+
+    @hookimpl
+    def array_functions(self):
+        return types.SimpleNamespace(
+            as_like=lambda value, like: value if isinstance(value, Bare) else Bare(value),
+            in_numpy=lambda array: array.number,
+        )
+
+
+def test_a_pull_is_transposed_on_arrays_that_are_no_numbers_to_python():
+    record = register(Tripling(), "fakefw")
+    try:
+        value, tangent = adprotocol.jvp(lambda x: x * 3, (Bare(2.0),), (5.0,))
+        assert (value.number, tangent.number) == (6.0, 15.0)
+    finally:
+        unregister(record.name)
 
 
 class Shown:

@@ -280,16 +280,12 @@ def message_of_the_first_guard() -> None:
 
 
 def _differentiated(change: Callable) -> None:
-    from adprotocol_mlx import gradient
+    def changed(original, fun, leaves, once):
+        outputs, others, pull = original(fun, leaves, once)
+        value, others, gradients = change(outputs[0], others, pull(None))
+        return [value], others, lambda _: gradients
 
-    original = gradient.vjp
-
-    def changed(fun, leaves, once):
-        outputs, aux, pull = original(fun, leaves, once)
-        value, aux, gradients = change(leaves, outputs[0], aux, pull(None))
-        return [value], aux, lambda _: gradients
-
-    gradient.vjp = changed
+    MUTANTS.replace("vjp", changed)
 
 
 @mutant(GRADIENT)
@@ -297,15 +293,7 @@ def auxiliary_output_is_constant() -> None:
     """Around the call nobody can differentiate the auxiliary output."""
     import mlx.core as mx
 
-    from adprotocol.extend import map_aux
-
-    _differentiated(
-        lambda _, value, aux, gradients: (
-            value,
-            map_aux(lambda leaf: mx.stop_gradient(leaf) if isinstance(leaf, mx.array) else leaf, aux),
-            gradients,
-        )
-    )
+    _differentiated(lambda value, others, gradients: (value, list(map(mx.stop_gradient, others)), gradients))
 
 
 @mutant(GRADIENT)
@@ -313,8 +301,8 @@ def value_is_constant() -> None:
     """Around the call nobody can differentiate the value."""
     import mlx.core as mx
 
-    def stopped(_, value, aux, gradients):
-        return mx.stop_gradient(value) if isinstance(value, mx.array) else value, aux, gradients
+    def stopped(value, others, gradients):
+        return mx.stop_gradient(value) if isinstance(value, mx.array) else value, others, gradients
 
     _differentiated(stopped)
 
@@ -324,7 +312,7 @@ def gradients_are_constants() -> None:
     """A gradient cannot be differentiated again."""
     import mlx.core as mx
 
-    _differentiated(lambda _, value, aux, gradients: (value, aux, list(map(mx.stop_gradient, gradients))))
+    _differentiated(lambda value, others, gradients: (value, others, list(map(mx.stop_gradient, gradients))))
 
 
 @mutant(GRADIENT)
@@ -338,22 +326,19 @@ def leaves_not_copied() -> None:
 @mutant(GRADIENT)
 def runs_for_each_leaf() -> None:
     """The function runs once for each leaf."""
-    from adprotocol_mlx import gradient
 
-    original = gradient.vjp
-
-    def each(fun, leaves, once):
+    def each(original, fun, leaves, once):
         gradients = []
         for place, leaf in enumerate(leaves):
 
             def of_one(one, place=place):
                 return fun([*leaves[:place], one[0], *leaves[place + 1 :]])
 
-            outputs, aux, pull = original(of_one, [leaf], once)
+            outputs, others, pull = original(of_one, [leaf], once)
             gradients += pull(None)
-        return outputs, aux, lambda _: gradients
+        return outputs, others, lambda _: gradients
 
-    gradient.vjp = each
+    MUTANTS.replace("vjp", each)
 
 
 @mutant(GRADIENT)
@@ -361,9 +346,9 @@ def gradients_have_the_dtype_of_the_value() -> None:
     """A gradient has the dtype of the value, whatever that of the leaf."""
     import mlx.core as mx
 
-    def cast(_, value, aux, gradients):
+    def cast(value, others, gradients):
         dtype = value.dtype if isinstance(value, mx.array) else mx.float32
-        return value, aux, [one if one.dtype == mx.complex64 else one.astype(dtype) for one in gradients]
+        return value, others, [one if one.dtype == mx.complex64 else one.astype(dtype) for one in gradients]
 
     _differentiated(cast)
 

@@ -260,15 +260,15 @@ def value_unanswered() -> None:
         values = []
 
         def noting(inputs):
-            outputs, aux = fun(inputs)
+            outputs, others = fun(inputs)
             values.append((outputs[0], inputs))
-            return outputs, aux
+            return outputs, others
 
-        _, aux, pull = original(noting, leaves, once)
+        _, others, pull = original(noting, leaves, once)
         value, inputs = values[0]
         if isinstance(value, plugin.Variable):
             value = plugin.substitute([value], dict(zip(inputs, leaves, strict=True)))[0]
-        return [value], aux, pull
+        return [value], others, pull
 
     MUTANTS.replace("vjp", plain)
 

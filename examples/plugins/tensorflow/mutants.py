@@ -528,15 +528,12 @@ def frozen_variables_followed() -> None:
 def gradients_are_constants() -> None:
     """A gradient cannot be differentiated again."""
     import tensorflow as tf
-    from adprotocol_tensorflow import gradient
 
-    original = gradient.vjp
+    def first_order(original, fun, leaves, once):
+        outputs, others, pull = original(fun, leaves, once)
+        return outputs, others, lambda cotangents: [tf.stop_gradient(one) for one in pull(cotangents)]
 
-    def first_order(fun, leaves, once):
-        outputs, aux, pull = original(fun, leaves, once)
-        return outputs, aux, lambda cotangents: [tf.stop_gradient(one) for one in pull(cotangents)]
-
-    gradient.vjp = first_order
+    MUTANTS.replace("vjp", first_order)
 
 
 @mutant(GRADIENT)
@@ -861,16 +858,12 @@ def constants_of_the_first_branch() -> None:
 
 
 def _differentiated(change: Callable) -> None:
-    from adprotocol_tensorflow import gradient
+    def changed(original, fun, leaves, once):
+        outputs, others, pull = original(fun, leaves, once)
+        value, others, gradients = change(outputs[0], others, pull(None))
+        return [value], others, lambda _: gradients
 
-    original = gradient.vjp
-
-    def changed(fun, leaves, once):
-        outputs, aux, pull = original(fun, leaves, once)
-        value, aux, gradients = change(leaves, outputs[0], aux, pull(None))
-        return [value], aux, lambda _: gradients
-
-    gradient.vjp = changed
+    MUTANTS.replace("vjp", changed)
 
 
 @mutant(GRADIENT)
@@ -879,9 +872,9 @@ def third_derivatives_are_zero() -> None:
     import tensorflow as tf
     from adprotocol_tensorflow import recording
 
-    def shallow(_, value, aux, gradients):
+    def shallow(value, others, gradients):
         deep = len(recording.OPEN.tapes) > 1
-        return value, aux, [tf.stop_gradient(one) if deep else one for one in gradients]
+        return value, others, [tf.stop_gradient(one) if deep else one for one in gradients]
 
     _differentiated(shallow)
 
@@ -892,9 +885,9 @@ def no_forward_over_reverse() -> None:
     import tensorflow as tf
     from adprotocol_tensorflow import recording
 
-    def plain(_, value, aux, gradients):
+    def plain(value, others, gradients):
         forward = recording.OPEN.accumulators
-        return value, aux, [tf.stop_gradient(one) if forward else one for one in gradients]
+        return value, others, [tf.stop_gradient(one) if forward else one for one in gradients]
 
     _differentiated(plain)
 
@@ -904,12 +897,10 @@ def auxiliary_output_is_constant() -> None:
     """Around the call nobody can differentiate the auxiliary output."""
     import tensorflow as tf
 
-    from adprotocol.extend import map_aux
-
     def stopped(leaf):
         return tf.stop_gradient(leaf) if isinstance(leaf, tf.Tensor) and leaf.dtype.is_floating else leaf
 
-    _differentiated(lambda _, value, aux, gradients: (value, map_aux(stopped, aux), gradients))
+    _differentiated(lambda value, others, gradients: (value, list(map(stopped, others)), gradients))
 
 
 @mutant(GRADIENT)
@@ -917,8 +908,8 @@ def value_is_constant() -> None:
     """Around the call nobody can differentiate the value."""
     import tensorflow as tf
 
-    def stopped(_, value, aux, gradients):
-        return tf.stop_gradient(value) if isinstance(value, tf.Tensor) else value, aux, gradients
+    def stopped(value, others, gradients):
+        return tf.stop_gradient(value) if isinstance(value, tf.Tensor) else value, others, gradients
 
     _differentiated(stopped)
 
@@ -928,9 +919,9 @@ def gradients_have_the_dtype_of_the_value() -> None:
     """A gradient has the dtype of the value, whatever that of the leaf."""
     import tensorflow as tf
 
-    def cast(_, value, aux, gradients):
+    def cast(value, others, gradients):
         dtype = value.dtype if isinstance(value, tf.Tensor) else tf.float32
-        return value, aux, [one if one.dtype.is_complex else tf.cast(one, dtype) for one in gradients]
+        return value, others, [one if one.dtype.is_complex else tf.cast(one, dtype) for one in gradients]
 
     _differentiated(cast)
 
@@ -941,9 +932,9 @@ def gradients_of_one_row() -> None:
     import tensorflow as tf
 
     _differentiated(
-        lambda _, value, aux, gradients: (
+        lambda value, others, gradients: (
             value,
-            aux,
+            others,
             [tf.zeros([1], one.dtype) if 0 in one.shape else one for one in gradients],
         )
     )
@@ -953,12 +944,11 @@ def gradients_of_one_row() -> None:
 def variables_are_copied() -> None:
     """The function is given copies of the variables, which it cannot assign to, and reads the others elsewhere."""
     import tensorflow as tf
-    from adprotocol_tensorflow import gradient
 
-    original = gradient.vjp
-    gradient.vjp = lambda fun, leaves, once: original(
-        fun, [tf.identity(leaf) if isinstance(leaf, tf.Variable) else leaf for leaf in leaves], once
-    )
+    def copied(original, fun, leaves, once):
+        return original(fun, [tf.identity(leaf) if isinstance(leaf, tf.Variable) else leaf for leaf in leaves], once)
+
+    MUTANTS.replace("vjp", copied)
 
 
 # Leaves ---------------------------------------------------------------------------------------------------------------

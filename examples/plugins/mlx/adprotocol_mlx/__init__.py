@@ -14,13 +14,16 @@ from mlx import nn
 
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
-from adprotocol_mlx import answer, arrays, branch, gradient, modules, prevention, rules, trace
+from adprotocol_mlx import answer, branch, modules, prevention, trace
+from adprotocol_mlx.arrays import ArrayFunctions
+from adprotocol_mlx.gradient import jvp, vjp, vmap
+from adprotocol_mlx.rules import custom_rule, host_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import DerivativeRule, Divergence, Outline
+    from adprotocol.extend import Divergence
     from adprotocol.hookspecs import View
 
 
@@ -61,57 +64,15 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
-def array_functions() -> type[arrays.ArrayFunctions]:
+def array_functions() -> type[ArrayFunctions]:
     """Return the functions of MLX in the words of the array API standard."""
-    return arrays.ArrayFunctions
+    return ArrayFunctions
 
 
 @hookimpl
 def trainable(value: Any) -> bool | None:
     """Answer by the dtype; flags are those of modules."""
     return True if answer.is_inexact(value) else None
-
-
-@hookimpl
-def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
-    leaves: list[Any],
-    once: bool,  # noqa: FBT001
-) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
-    """Let ``mx.vjp`` differentiate; everything but the leaves is closed over."""
-    return gradient.vjp(fun, leaves, once)
-
-
-@hookimpl
-def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
-) -> tuple[list[Any], Any, list[Any]]:
-    """Let ``mx.jvp`` differentiate."""
-    return gradient.jvp(fun, leaves, tangents)
-
-
-@hookimpl
-def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
-    """Let ``mx.vmap`` compute the rows of a chunk at once."""
-    return gradient.vmap(fun, arrays, chunk_size)
-
-
-@hookimpl
-def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Make the call one of an ``mx.custom_function`` with rules for both modes and for rows."""
-    return rules.custom_rule(rule, arrays)
-
-
-@hookimpl
-def host_call(
-    fun: Callable[[list[Any]], list[Any]],
-    arrays: list[Any],
-    like: list[Any] | None,  # noqa: ARG001  (nothing is staged)
-    batched: bool,  # noqa: ARG001, FBT001  (it is not called under mx.vmap)
-    message: str,
-) -> list[Any]:
-    """Call the function, if the arrays have values."""
-    return rules.host_call(fun, arrays, message)
 
 
 @hookimpl

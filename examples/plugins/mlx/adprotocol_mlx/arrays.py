@@ -1,11 +1,13 @@
-"""The functions for `adprotocol.where` and `adprotocol.jacobian`, in the words of the array API standard."""
+"""The functions of the hook `array_functions`, in the words of the array API standard."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
+import numpy as np
 
+from adprotocol_mlx import trace
 from adprotocol_mlx.answer import is_inexact
 from adprotocol_mlx.choice import choose
 
@@ -19,7 +21,17 @@ class ArrayFunctions:
     moveaxis: Any = staticmethod(mx.moveaxis)
     reshape: Any = staticmethod(mx.reshape)
     conj: Any = staticmethod(mx.conj)
-    zeros_like: Any = staticmethod(mx.zeros_like)
+
+    @staticmethod
+    def as_like(value: Any, like: Any) -> mx.array:
+        """Return a number or an array in the dtype of another; zeros for None."""
+        like = mx.array(like)
+        return mx.zeros_like(like) if value is None else mx.array(value, like.dtype)
+
+    @staticmethod
+    def in_numpy(array: mx.array) -> Any:
+        """Return the numbers of a constant; what it is computed from keeps its derivative."""
+        return trace.keeping_graphs(lambda: np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array))
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> mx.array:

@@ -14,8 +14,10 @@ import numpy as np
 
 from adprotocol.errors import RuleError, UndecidableError
 from adprotocol.extend import Derivative, gradient_prevented
+from adprotocol.hookspecs import hookimpl
 from adprotocol_mlx import trace
 from adprotocol_mlx.answer import ask, is_inexact, refuse_compiled
+from adprotocol_mlx.arrays import ArrayFunctions
 from adprotocol_mlx.gradient import renamed
 from adprotocol_mlx.prevention import prevent
 
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
     from adprotocol.extend import DerivativeRule, Outline
 
 
+@hookimpl
 def custom_rule(rule: DerivativeRule, arrays: list[mx.array]) -> tuple[list[mx.array], Outline]:
-    """Return what the function returns, with the rule as its derivative."""
+    """Make the call one of an ``mx.custom_function`` with rules for both modes and for rows."""
     call, message = _Call(rule, arrays), f"{rule.name} closes over what is differentiated; make it an argument"
     hidden = [*rule.closed_over(), *rule.closed_over_by_rules()]
     guards = [guarded for array in hidden if (guarded := prevent(array, message)) is not array]
@@ -34,8 +37,15 @@ def custom_rule(rule: DerivativeRule, arrays: list[mx.array]) -> tuple[list[mx.a
     return [_tied(result, guards) for result in results], call.outline
 
 
-def host_call(fun: Callable[[list[Any]], list[Any]], arrays: list[mx.array], message: str) -> list[mx.array]:
-    """Return what a function of NumPy arrays makes of arrays."""
+@hookimpl
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[mx.array],
+    like: list[Any] | None,  # noqa: ARG001  (nothing is staged)
+    batched: bool,  # noqa: ARG001, FBT001  (it is not called under mx.vmap)
+    message: str,
+) -> list[mx.array]:
+    """Call the function, if the arrays have values."""
     refuse(arrays, message)
     if any(array.dtype == mx.bfloat16 for array in arrays):
         msg = "NumPy has no bfloat16, so a host function cannot be given it; convert the array to float32"
@@ -127,12 +137,6 @@ class _Call:
 class _Derivative(Derivative):
     """The derivative of one call, of MLX's arrays."""
 
-    def like(self, value: Any, array: mx.array) -> mx.array:
-        """Return an array of the dtype; zeros for None."""
-        if value is None:
-            return mx.zeros_like(array)
-        return value.astype(array.dtype) if isinstance(value, mx.array) else mx.array(value, array.dtype)
-
     def is_inexact(self, array: mx.array) -> bool:
         """Return whether the dtype is."""
         return is_inexact(array)
@@ -161,7 +165,7 @@ class _Derivative(Derivative):
 
     def in_numpy(self, array: mx.array) -> Any:
         """Return the numbers."""
-        return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+        return ArrayFunctions.in_numpy(array)
 
     def concrete(self) -> Derivative | None:
         """Return that of the values without graphs, where there are values."""
@@ -178,7 +182,7 @@ class _Rows:
     def __init__(self, rule: Any, mapped: list[bool]) -> None:
         self.rule, self.mapped = rule, mapped
         self.name, self.has_vjp, self.has_jvp, self.once = rule.name, rule.has_vjp, rule.has_jvp, rule.once
-        self.linear = rule.linear
+        self.linear, self.as_like = rule.linear, rule.as_like
 
     def closed_over(self) -> list[Any]:
         return []

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
@@ -18,12 +17,11 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 
 from adprotocol import NonDifferentiable
-from adprotocol.extend import check_output
 from adprotocol.hookspecs import hookimpl
 from adprotocol_pytensor import interception, rewriting
-from adprotocol_pytensor.arrays import ArrayFunctions
+from adprotocol_pytensor.arrays import ArrayFunctions, of_dtype, variable
 from adprotocol_pytensor.branching import choose
-from adprotocol_pytensor.ops import Answer, Prevent, apart, as_answer, dtype_of, is_continuous, stop, within_gradient_op
+from adprotocol_pytensor.ops import Answer, Prevent, apart, as_answer, is_continuous, stop, within_gradient_op
 from adprotocol_pytensor.resolution import differentiated, substitute
 
 if TYPE_CHECKING:
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 
     from adprotocol.extend import Divergence
     from adprotocol_pytensor.harness import PyTensorHarness
+
+    Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 __all__ = ["differentiated"]
 
@@ -102,43 +102,38 @@ def identity(value: Any) -> int | None:
 
 @hookimpl
 def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    fun: Function,
     leaves: list[Any],
     once: bool,  # noqa: FBT001
-) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
+) -> tuple[list[Any], list[Any], Callable[[list[Any] | None], list[Any]]]:
     """Differentiate the graph of the function, and put the leaves in the place of its inputs."""
-    built = _Built(fun, leaves, once=once)
+    built = _Built(fun, leaves)
 
     def gradients_of(cost: Any, known: dict[Any, Any] | None) -> list[Any]:
         gradients = pytensor.grad(cost, built.inputs, known_grads=known, disconnected_inputs="ignore")
         # PyTensor lets a gradient keep the dtype of the value.
-        return [_of_dtype(gradient, made) for gradient, made in zip(gradients, built.inputs, strict=True)]
+        return [of_dtype(gradient, made) for gradient, made in zip(gradients, built.inputs, strict=True)]
 
-    outputs, aux, gradients = built.results(gradients_of(built.ends[0], None) if once else [])
+    outputs, others, gradients = built.results(gradients_of(built.ends[0], None) if once else [])
 
     def pull(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
             return gradients
         # Apart, as one variable may be several outputs, or what another output is computed from.
-        pairs = [(apart(y), ct) for y, ct in zip(built.ends, cotangents, strict=True) if ct is not None]
-        if not pairs:
+        known = {apart(y): ct for y, ct in zip(built.ends, cotangents, strict=True) if ct is not None}
+        if not known:
             return [pt.zeros_like(leaf) for leaf in built.given]
-        known = {y: _like(ct, y) for y, ct in pairs}
         return substitute(gradients_of(None, known), built.places)
 
-    return outputs, aux, pull
+    return outputs, others, pull
 
 
 @hookimpl
-def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
-) -> tuple[list[Any], Any, list[Any]]:
+def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Push tangents through the graph of the function, and put the leaves in the place of its inputs."""
-    built = _Built(fun, leaves, once=False)
-    pairs = zip(tangents, built.inputs, strict=True)
-    given = [pt.zeros_like(x) if t is None else _like(t, x) for t, x in pairs]
-    moved = pushforward(built.ends, built.inputs, given, disconnected_outputs="ignore")
-    return built.results([_of_dtype(tangent, y) for tangent, y in zip(moved, built.ends, strict=True)])
+    built = _Built(fun, leaves)
+    moved = pushforward(built.ends, built.inputs, tangents, disconnected_outputs="ignore")
+    return built.results([of_dtype(tangent, y) for tangent, y in zip(moved, built.ends, strict=True)])
 
 
 @hookimpl
@@ -159,34 +154,19 @@ class _Built:
     A shared variable stands for itself, so what the function reads by another reference counts.
     """
 
-    def __init__(self, fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], *, once: bool) -> None:
-        self.given = [leaf if isinstance(leaf, Variable) else pt.constant(np.asarray(leaf)) for leaf in leaves]
+    def __init__(self, fun: Function, leaves: list[Any]) -> None:
+        self.given = list(map(variable, leaves))
         self.inputs = [leaf if isinstance(leaf, SharedVariable) else leaf.type() for leaf in self.given]
         outputs, others = fun(self.inputs)
-        if once:
-            # The shape of a variable is a graph; that of its type is known.
-            value = outputs[0]
-            check_output(value, value.type if isinstance(value, Variable) else value)
-        outputs = [y if isinstance(y, Variable) else pt.constant(np.asarray(y)) for y in outputs]
-        inner = differentiated([*outputs, *others], self.inputs)
+        inner = differentiated([*map(variable, outputs), *others], self.inputs)
         self.ends, self.found = inner[: len(outputs)], inner[len(outputs) :]
         self.places = {made: leaf for made, leaf in zip(self.inputs, self.given, strict=True) if made is not leaf}
 
-    def results(self, derivatives: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """Return outputs, auxiliary output and derivatives with the leaves in the place of the inputs."""
+    def results(self, derivatives: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Return outputs, others and derivatives with the leaves in the place of the inputs."""
         count, more = len(self.ends), len(derivatives)
         results = substitute([*self.ends, *derivatives, *self.found], self.places)
         return results[:count], results[count + more :], results[count : count + more]
-
-
-def _like(given: Any, variable: Any) -> Any:
-    """Return a cotangent or tangent of the dtype of a variable; its shape is compared when the graph runs."""
-    return _of_dtype(pt.specify_shape(pt.as_tensor(given), variable.shape), variable)
-
-
-def _of_dtype(gradient: Any, leaf: Any) -> Any:
-    dtype = dtype_of(leaf)
-    return gradient if dtype_of(gradient) == dtype or not hasattr(gradient, "astype") else gradient.astype(dtype)
 
 
 @hookimpl

@@ -1,11 +1,15 @@
-"""The functions for `adprotocol.where` and `adprotocol.jacobian`, in the words of the array API standard."""
+"""The functions of the hook `array_functions`, in the words of the array API standard."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
+from pytensor.graph.basic import Variable
+
+from adprotocol_pytensor.ops import dtype_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +21,14 @@ class ArrayFunctions:
     where: Any = staticmethod(pt.switch)
     moveaxis: Any = staticmethod(pt.moveaxis)
     reshape: Any = staticmethod(pt.reshape)
+
+    @staticmethod
+    def as_like(value: Any, like: Any) -> Any:
+        """Return a value in the dtype of a variable, None for zeros; its shape is compared when the graph runs."""
+        like = variable(like)
+        if value is None:
+            return pt.zeros_like(like)
+        return of_dtype(pt.specify_shape(pt.as_tensor(value), like.shape), like)
 
     @staticmethod
     def argmax(mask: Any) -> Any:
@@ -49,3 +61,14 @@ class ArrayFunctions:
         """Return the sizes: ints where the type of a variable has them, and else scalars of the graph."""
         known = array.type.shape
         return tuple(array.shape[axis] if size is None else size for axis, size in enumerate(known))
+
+
+def variable(value: Any) -> Any:
+    """Return a variable as it is, and a number or an array of NumPy as a constant."""
+    return value if isinstance(value, Variable) else pt.constant(np.asarray(value))
+
+
+def of_dtype(gradient: Any, leaf: Any) -> Any:
+    """Return a gradient in the dtype of its leaf, if the leaf has one."""
+    dtype = dtype_of(leaf)
+    return gradient if dtype_of(gradient) == dtype or not hasattr(gradient, "astype") else gradient.astype(dtype)

@@ -8,13 +8,16 @@ import tensorflow as tf
 
 from adprotocol.extend import ASK_PARAMETERS, gradient_prevented
 from adprotocol.hookspecs import TreeLibrary, hookimpl
-from adprotocol_tensorflow import arrays, branch, functions, gradient, module, recording, rules, staging, structure
+from adprotocol_tensorflow import branch, functions, module, recording, staging, structure
+from adprotocol_tensorflow.arrays import ArrayFunctions
 from adprotocol_tensorflow.composite import COMPOSITE
+from adprotocol_tensorflow.gradient import jvp, vjp, vmap
+from adprotocol_tensorflow.rules import custom_rule, host_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from adprotocol.extend import DerivativeRule, Divergence, Outline
+    from adprotocol.extend import Divergence
     from adprotocol.hookspecs import View
     from adprotocol_tensorflow.harness import TensorFlowHarness
 
@@ -96,9 +99,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @hookimpl
-def array_functions() -> type[arrays.ArrayFunctions]:
+def array_functions() -> type[ArrayFunctions]:
     """Return the functions of TensorFlow in the words of the array API standard."""
-    return arrays.ArrayFunctions
+    return ArrayFunctions
 
 
 @hookimpl
@@ -113,48 +116,6 @@ def trainable(value: Any) -> bool | None:
 def identity(value: Any) -> Any:
     """A variable is one leaf, however often a model holds it."""
     return value.ref() if isinstance(value, tf.Variable) else None
-
-
-@hookimpl
-def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
-    leaves: list[Any],
-    once: bool,  # noqa: FBT001
-) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
-    """Differentiate with respect to the leaves, and nothing else."""
-    return gradient.vjp(fun, leaves, once)
-
-
-@hookimpl
-def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]], leaves: list[Any], tangents: list[Any]
-) -> tuple[list[Any], Any, list[Any]]:
-    """Let a tangent flow with each leaf."""
-    return gradient.jvp(fun, leaves, tangents)
-
-
-@hookimpl
-def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:  # noqa: ARG001
-    """Compute one row after another."""
-    return gradient.vmap(fun, arrays)
-
-
-@hookimpl
-def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Note the call on the tapes, or give an operation of the program the gradient of the rule."""
-    return rules.custom_rule(rule, arrays)
-
-
-@hookimpl
-def host_call(
-    fun: Callable[[list[Any]], list[Any]],
-    arrays: list[Any],
-    like: list[Any] | None,
-    batched: bool,  # noqa: ARG001, FBT001  (it is not called under tf.vectorized_map)
-    message: str,
-) -> list[Any]:
-    """Call the function, in a program by `tf.numpy_function`."""
-    return rules.host_call(fun, arrays, like, message)
 
 
 @hookimpl

@@ -1,10 +1,13 @@
-"""The functions for `adprotocol.where` and `adprotocol.jacobian`, in the words of the array API standard."""
+"""The functions of the hook `array_functions`, in the words of the array API standard."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
+
+from adprotocol_tensorflow.composite import COMPOSITE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +18,12 @@ class ArrayFunctions:
 
     reshape: Any = staticmethod(tf.reshape)
     gradient_is_ascent = True
+
+    @staticmethod
+    def as_like(value: Any, like: Any) -> Any:
+        """Return a number or an array in the dtype of another; zeros for None."""
+        like = tensor(like)
+        return tf.zeros_like(like) if value is None else tf.cast(tensor(value, like.dtype), like.dtype)
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Any:
@@ -57,3 +66,11 @@ class ArrayFunctions:
         """Return the sizes: ints, or in a function that is traced for any size scalars of its program."""
         sizes = tf.shape(array, out_type=tf.int64)
         return tuple(sizes[axis] if size is None else size for axis, size in enumerate(array.shape))
+
+
+def tensor(value: Any, dtype: Any = None) -> Any:
+    """Return a tensor as it is, and what else holds numbers as one: in this dtype, if it has none of TensorFlow's."""
+    if isinstance(value, (tf.Tensor, *COMPOSITE)):
+        return value
+    has_dtype = isinstance(value, tf.Variable) or np.iscomplexobj(value)
+    return tf.convert_to_tensor(value, None if has_dtype else dtype)

@@ -15,6 +15,7 @@ from tensorflow.python.eager import forwardprop_util, record
 
 from adprotocol.errors import RuleError
 from adprotocol.extend import Derivative, gradient_prevented
+from adprotocol.hookspecs import hookimpl
 from adprotocol_tensorflow import recording, stack, staging
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from adprotocol.extend import DerivativeRule, Outline
 
 
+@hookimpl
 def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Return what the function returns, with the rule as its derivative."""
+    """Note the call on the tapes, or give an operation of the program the gradient of the rule."""
     tensors = [tf.convert_to_tensor(array) for array in arrays]
     call = _Call(rule, tensors)
     if tf.executing_eagerly():
@@ -36,10 +38,15 @@ def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Out
     return call.results, call.outline
 
 
+@hookimpl
 def host_call(
-    fun: Callable[[list[Any]], list[Any]], arrays: list[Any], like: list[Any] | None, message: str
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[Any],
+    like: list[Any] | None,
+    batched: bool,  # noqa: ARG001, FBT001  (it is not called under tf.vectorized_map)
+    message: str,
 ) -> list[Any]:
-    """Return what a function of NumPy arrays makes of tensors."""
+    """Call the function, in a program by `tf.numpy_function`."""
     tensors = [tf.convert_to_tensor(array) for array in arrays]
     refuse(tensors, message)
     if tf.executing_eagerly():
@@ -153,10 +160,6 @@ class _Call:
 
 class _Derivative(Derivative):
     """The derivative of one call, of tensors."""
-
-    def like(self, value: Any, array: tf.Tensor) -> tf.Tensor:
-        """Return a tensor of the dtype; zeros for None."""
-        return tf.zeros_like(array) if value is None else tf.cast(tf.convert_to_tensor(value), array.dtype)
 
     def is_inexact(self, array: tf.Tensor) -> bool:
         """Return whether the dtype is."""

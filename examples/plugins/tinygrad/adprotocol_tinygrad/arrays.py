@@ -1,10 +1,14 @@
-"""The functions for `adprotocol.where` and `adprotocol.jacobian`, in the words of the array API standard."""
+"""The functions of the hook `array_functions`, in the words of the array API standard."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tinygrad import Tensor
+from tinygrad.dtype import strong_dtype
+
+from adprotocol.errors import UndecidableError
+from adprotocol_tinygrad.choice import readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,6 +16,23 @@ if TYPE_CHECKING:
 
 class ArrayFunctions:
     """What tinygrad has as methods of a tensor."""
+
+    @staticmethod
+    def as_like(value: Any, like: Any) -> Tensor:
+        """Return a number or an array in the dtype of another; zeros for None."""
+        like = with_storage(like)
+        if value is None:
+            return Tensor.zeros(*like.shape, dtype=like.dtype, device=like.device).is_param_(is_param=False)
+        return _tensor(value).to(like.device).cast(like.dtype)
+
+    @staticmethod
+    def in_numpy(array: Tensor) -> Any:
+        """Return the numbers of a constant; what it is computed from keeps its derivative."""
+        read = readable(array)
+        if read is None:
+            msg = "tinygrad would compute what is differentiated, and forget what it was computed from"
+            raise UndecidableError(msg)
+        return read.numpy()
 
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Tensor:
@@ -54,10 +75,15 @@ class ArrayFunctions:
         # Of these numbers tinygrad knows no device: it is that of the zeros.
         return places.reshape(count, *array.shape).where(1.0, array.zeros_like())
 
-    @staticmethod
-    def zeros_like(array: Any) -> Tensor:
-        """Return zeros of the shape and dtype of a tensor."""
-        return _tensor(array).zeros_like()
+
+def with_storage(leaf: Any) -> Tensor:
+    """Return a leaf as a tensor with a device: tinygrad does not differentiate in a number."""
+    if not isinstance(leaf, Tensor):
+        # A list, as tinygrad makes of a number a constant of the program, one for all equal numbers.
+        return Tensor([leaf]).reshape(()) if isinstance(leaf, float) else Tensor(leaf).clone()
+    if leaf.uop.is_virtual:
+        return leaf.cast(strong_dtype(leaf.dtype)).clone()
+    return leaf
 
 
 def _tensor(value: Any) -> Tensor:

@@ -25,22 +25,22 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     if not isinstance(pred, bool):
         if engine.capturing or _function.depth:
             return _select(pred, true_fun, false_fun, operands)
-        known = _read(pred)
-        if known is None:
+        read = readable(pred)
+        if read is None:
             return _select(pred, true_fun, false_fun, operands)
-        pred = known
+        pred = bool(read.item())
     return true_fun(*operands) if pred else false_fun(*operands)
 
 
-def _read(pred: Tensor) -> bool | None:
-    """Return the value of a predicate, or None if computing it would change what is differentiated.
+def readable(tensor: Tensor) -> Tensor | None:
+    """Return a tensor of the same values to compute, or None if that would change what is differentiated.
 
     tinygrad puts buffers in the place of two kinds of node when it computes what depends on them, `contiguous` and
     what is stored, in every tensor. Derivatives would stop there, so a graph without these nodes is computed.
     """
     replaced: dict[UOp, UOp] = {}
     walk = graph.Walk()
-    for node in pred.uop.toposort():
+    for node in tensor.uop.toposort():
         if node.op is Ops.CONTIGUOUS:
             replaced[node] = node.src[0]
         elif node.op is Ops.AFTER:
@@ -49,8 +49,8 @@ def _read(pred: Tensor) -> bool | None:
                 replaced[node] = stored[0]
             elif any(walk.status(value) == graph.TRACKED for value in stored or [node]):
                 return None
-    read = Tensor(pred.uop.substitute(replaced))
-    return bool((read if read.device is not None else read.clone(device=Device.DEFAULT)).item())
+    read = Tensor(tensor.uop.substitute(replaced))
+    return read if read.device is not None else read.clone(device=Device.DEFAULT)
 
 
 def _select(pred: Tensor, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: Any) -> Any:

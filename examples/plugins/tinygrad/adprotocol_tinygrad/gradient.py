@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinygrad import Tensor
-from tinygrad.dtype import strong_dtype
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import check_output
 from adprotocol.hookspecs import hookimpl
 from adprotocol_tinygrad import graph, realisation
+from adprotocol_tinygrad.arrays import ArrayFunctions, with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 _CUT = (
     "adprotocol.grad was given a function that computes a tensor at once (realize, a TinyJit, or reading a result of "
@@ -46,18 +46,18 @@ def freeze(value: Any) -> Any:
 
 @hookimpl
 def vjp(
-    fun: Callable[[list[Any]], tuple[list[Any], Any]],
+    fun: Function,
     leaves: list[Any],
     once: bool,  # noqa: FBT001
-) -> tuple[list[Any], Any, Callable[[list[Any] | None], list[Any]]]:
+) -> tuple[list[Any], list[Any], Callable[[list[Any] | None], list[Any]]]:
     """Differentiate with respect to the leaves, and nothing else."""
-    fresh = [graph.fresh(_with_storage(leaf)) for leaf in leaves]
+    fresh = [graph.fresh(with_storage(leaf)) for leaf in leaves]
     arguments, numbers = [argument for argument, _ in fresh], {number for _, number in fresh}
 
     def gradients_of(value: Any) -> list[Tensor]:
         """Return the gradients of a scalar."""
         if not isinstance(value, Tensor) or not graph.carries_floats(value):
-            return list(map(_zeros, arguments))
+            return [ArrayFunctions.as_like(None, argument) for argument in arguments]
         found = Tensor(graph.inlined(value.uop, numbers)).gradient(*arguments)
         return [
             gradient if gradient.device is not None else gradient.clone(device=argument.device)
@@ -67,9 +67,7 @@ def vjp(
     graph.numbers.update(numbers)
     try:
         # Others with the same nodes, as the function may assign to what it is given.
-        outputs, aux = fun([Tensor(argument.uop) for argument in arguments])
-        if once:
-            check_output(outputs[0], outputs[0])
+        outputs, others = fun([Tensor(argument.uop) for argument in arguments])
         for y in outputs:
             if isinstance(y, Tensor) and not realisation.numbers_cut(y.uop).isdisjoint(numbers):
                 raise UndecidableError(_CUT)
@@ -88,18 +86,4 @@ def vjp(
         finally:
             graph.numbers.difference_update(numbers)
 
-    return outputs, aux, pull
-
-
-def _with_storage(leaf: Any) -> Tensor:
-    """Return a leaf as a tensor with a device: tinygrad does not differentiate in a number."""
-    if not isinstance(leaf, Tensor):
-        # A list, as tinygrad makes of a number a constant of the program, one for all equal numbers.
-        return Tensor([leaf]).reshape(()) if isinstance(leaf, float) else Tensor(leaf).clone()
-    if leaf.uop.is_virtual:
-        return leaf.cast(strong_dtype(leaf.dtype)).clone()
-    return leaf
-
-
-def _zeros(argument: Tensor) -> Tensor:
-    return Tensor.zeros(*argument.shape, dtype=argument.dtype, device=argument.device).is_param_(is_param=False)
+    return outputs, others, pull

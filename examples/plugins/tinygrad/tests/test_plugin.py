@@ -443,3 +443,10 @@ def test_rows_of_a_jacobian_and_elements_that_are_chosen(mode):
     close(adprotocol.jacobian(lambda x: x * x[0], mode=mode)(x), [[2.0, 0.0, 0.0], [2.0, 1.0, 0.0], [3.0, 0.0, 1.0]])
     choose = lambda x: adprotocol.where(x > 1.5, lambda x: 1.0 / (x - 1.0), lambda x: 2.0 * x, x)
     close(choose(x).sum().gradient(x)[0], [2.0, -1.0, -0.25])
+
+
+def test_a_product_that_is_checked_keeps_what_is_differentiated_around_it():
+    x = variable()
+    product = lambda x: adprotocol.jvp(lambda x: (x * x[0]).contiguous(), (x,), (x.contiguous(),))[1].sum()
+    close(product(x), 12.0)
+    close(adprotocol.grad(product)(x), [14.0, 2.0, 2.0])
