@@ -52,6 +52,7 @@ BUDGETS = (
     Budget("tests/conformance", 2490, {ONE_LEVEL: 360, PRODUCTS: 60}),
     Budget("tests, all lines", 30_040, {PROGRAMS: 1200, ONE_LEVEL: 360, ARRAYS: 600, PRODUCTS: 900}),
     Budget("declared divergences", 45),
+    Budget("words of all pages", 31_000),
 )
 
 
@@ -95,6 +96,8 @@ def sizes(root=ROOT):
             counts[part] += code_lines(text)
     for path in root.glob(f"{CORE}_*/divergences.md"):
         counts["declared divergences"] += len(re.findall("^- name:", path.read_text("utf-8"), re.MULTILINE))
+    for path in (root / "README.md", *root.glob("docs/*.md")):
+        counts["words of all pages"] += len(path.read_text("utf-8").split())
     return counts
 
 

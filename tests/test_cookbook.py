@@ -190,18 +190,6 @@ def test_a_conservative_answer_is_a_bool(way):
     assert recipes.may_be_differentiated(make([1.0])) is False
 
 
-def test_the_fast_path_serves_where_nothing_is_differentiated(way):
-    make, grad = way
-    layer = lambda x: recipes.with_fast_path(x, lambda x: x * 5.0, lambda x: x * 3.0).sum()
-    close(grad(layer)(make([1.0])), [3.0])
-    close(layer(make([1.0])), 5.0)
-    # It may be a callback of JAX.
-    fast = lambda x: jax.pure_callback(np.sin, x, x)
-    layer = jax.jit(lambda x: recipes.with_fast_path(x, fast, jnp.sin))
-    assert float(layer(1.0)) == pytest.approx(np.sin(1.0))
-    assert float(jax.grad(layer)(1.0)) == pytest.approx(np.cos(1.0))
-
-
 def test_to_numpy_inside_and_outside_of_a_gradient(eager):
     make, grad = eager
     found = []
@@ -215,17 +203,6 @@ def test_to_numpy_inside_and_outside_of_a_gradient(eager):
     for value in found:
         assert type(value) is np.ndarray or issubclass(type(value), np.ndarray)
         close(value, [2.0, 4.0])
-
-
-def test_given_gradients_are_the_gradients(way):
-    make, grad = way
-    value, gradients = make(7.0), [make([3.0, 4.0]), make([1.0, 0.0])]
-
-    def f(x):
-        return recipes.with_gradients(value, [x, 2.0 * x], gradients) ** 2
-
-    close(grad(f)(make([1.0, 2.0])), [14.0 * 5.0, 14.0 * 4.0])
-    close(recipes.with_gradients(value, [make([1.0])], [make([3.0])]), 7.0)
 
 
 def test_straight_through_rounds_and_passes_the_gradient(way):
