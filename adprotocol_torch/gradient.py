@@ -58,7 +58,8 @@ def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     try:
         return functorch_gradient.jvp(fun, tensors, moving)
     except RuntimeError as error:
-        if not any(words in str(error) for words in internals.NO_FORWARD_MODE):
+        text = str(error)  # Dynamo does not trace a closure over an exception
+        if not any(words in text for words in internals.NO_FORWARD_MODE):
             raise
         return NotImplemented
 
