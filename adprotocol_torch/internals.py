@@ -55,8 +55,15 @@ ENTER_JVP = "_jvp_increment_nesting"
 without_torch_function: Any = torch._C.DisableTorchFunction
 
 # How errors begin or go on of what has no forward mode: an operation, an ``autograd.Function`` without a jvp or of the
-# older form. There is no class of error for it.
-NO_FORWARD_MODE = ("forward AD", "forward mode AD", "autograd.Function with functorch transforms")
+# older form, the gradient of a checkpoint, a DTensor. There is no class of error for it.
+NO_FORWARD_MODE = (
+    *("forward AD", "forward mode AD", "autograd.Function with functorch transforms"),
+    *("support saved tensor hooks", "have a sharding strategy registered"),
+)
+# And of what changes a tensor that it did not make, as batch norm its statistics.
+CHANGES_CAPTURED = "would mutate a captured Tensor"
+# And of a function that ``torch.vmap`` cannot take, of its values or by the memory of a batch.
+NO_VMAP = ("vmap", "Batching rule", "Cannot access data pointer", "Cannot access storage")
 
 # What torch.func calls an ``autograd.Function`` by, level by level.
 call_function: Any = autograd_function.custom_function_call

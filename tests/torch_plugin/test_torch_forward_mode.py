@@ -291,3 +291,29 @@ def test_a_compiled_graph_refuses_a_part():
     assert close(constant, 9.0)
     assert close(tangent, 27.0)
     assert close(torch.compile(lambda x: slope(by_block, x), backend="eager")(X), 9.0)
+
+
+def test_what_has_no_forward_mode_is_transposed_or_refused():
+    assert close(slope(grad(lambda x: checkpoint(cubed, x, use_reentrant=False))), 18.0)
+    norm = torch.nn.BatchNorm1d(2).double()
+    x, along = torch.tensor([[1.0, 2.0], [3.0, 5.0], [2.0, 0.0]], dtype=torch.float64), torch.eye(3, 2).double()
+
+    def fun(x):
+        return (norm(x) ** 3).sum()
+
+    with torch.no_grad():
+        assert close(jvp(fun, (x,), (along,))[1], (grad(fun)(x) * along).sum())
+    with pytest.raises(UndecidableError, match="mode='reverse'"):
+        jvp(fun, (x,), (along,))
+
+
+def test_a_backward_that_vmap_cannot_take_goes_row_by_row():
+    def clipped(x):
+        y = torch.sin(x)
+        y.register_hook(lambda g: g if g.norm() < 10 else g / g.norm())
+        return y * 1.0
+
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    assert close(jacobian(clipped, chunk_size=1)(x), torch.diag(torch.cos(x)))
+    with pytest.raises(UndecidableError, match="chunk_size=1"):
+        jacobian(clipped)(x)
