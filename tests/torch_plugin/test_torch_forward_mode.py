@@ -317,3 +317,15 @@ def test_a_backward_that_vmap_cannot_take_goes_row_by_row():
     assert close(jacobian(clipped, chunk_size=1)(x), torch.diag(torch.cos(x)))
     with pytest.raises(UndecidableError, match="chunk_size=1"):
         jacobian(clipped)(x)
+
+
+def test_batch_norm_over_forward_mode_is_still_wrong_in_pytorch():
+    # Where this fails a release has mended it, and the page on products changes.
+    x, along = torch.tensor([[1.0, 2.0], [3.0, 5.0], [2.0, 0.0]], dtype=torch.float64), torch.eye(3, 2).double()
+
+    def fun(x):
+        return (torch.nn.functional.batch_norm(x, None, None, training=True) ** 3).sum()
+
+    right = grad(lambda x: (grad(fun)(x) * along).sum())(x)
+    assert close(jvp(grad(fun), (x,), (along,))[1], right)
+    assert not close(grad(lambda x: jvp(fun, (x,), (along,))[1])(x), right)
