@@ -217,6 +217,12 @@ def kept(key: str, *, in_graph: bool = False) -> Any:
 
 
 @_answered
+def has_stopped() -> bool:
+    """Return whether the innermost jvp of a function that Dynamo traces has switched gradients off so far."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+@_answered
 def sharing(tensors: list[torch.Tensor]) -> bool:
     """Return whether two of the tensors share memory."""
     return len(set(map(internals.memory_of, tensors))) < len(tensors)

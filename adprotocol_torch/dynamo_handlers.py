@@ -27,7 +27,7 @@ from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.tensors import is_float, remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _CONSTANTS = (bool, int, float, complex, str, type(None))
 # No subclass, which may be another plugin's, and no array of NumPy.
@@ -134,13 +134,27 @@ def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
 
 def _takes_gradient(cond: Any, modules: Any) -> bool:
     """Return whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
-    for argument in cond.all_input_nodes:
+    return any(node.target is internals.enter_grad for node in _inside(cond, modules))
+
+
+def _inside(caller: Any, modules: Any) -> Iterator[Any]:
+    """Yield the nodes of the subgraphs that a node calls, and of theirs."""
+    for argument in caller.all_input_nodes:
         graph = getattr(modules.get(argument.target), "graph", None) if argument.op == "get_attr" else None
-        if graph is not None:  # not a parameter
-            for node in graph.nodes:
-                if node.target is internals.enter_grad or _takes_gradient(node, modules):
-                    return True
-    return False
+        for node in graph.nodes if graph is not None else ():  # None of a parameter
+            yield node
+            yield from _inside(node, modules)
+
+
+def has_stopped(_self: Any, tx: Any) -> Any:
+    """Look for the switch behind the beginning of the innermost jvp; inner ones have looked for theirs."""
+    modules, found = tx.output.nn_modules, False
+    for node in reversed(tx.output.graph.nodes):
+        if getattr(node.target, "__name__", None) == internals.ENTER_JVP:
+            break
+        nodes = (node, *_inside(node, modules))
+        found = found or any(one.target is internals.set_grad_enabled and not one.args[0] for one in nodes)
+    return ConstantVariable.create(found)
 
 
 def _make_gradients_dense(cond: Any, modules: Any) -> None:

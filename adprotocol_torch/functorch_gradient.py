@@ -10,6 +10,7 @@ import torch
 
 from adprotocol.errors import OutputError, UndecidableError
 from adprotocol_torch import aliases, distributed, dynamo
+from adprotocol_torch.forward_switch import ForwardSwitch
 from adprotocol_torch.internals import next_sequence_number, skip, stand_for
 from adprotocol_torch.parameters import LOCAL, owners_of, raise_flag, refused_in_graph
 from adprotocol_torch.tensors import laid_out, remedy
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
+
+
+_STOPPED = (
+    "a function compiled by torch.compile pushes tangents forward through a part under torch.no_grad, which does not "
+    "stop them in a graph. Use detach() there, or adprotocol.non_differentiable; or call jvp outside of the compiled "
+    "function"
+)
 
 
 def refuse_number(value: Any, start: int) -> None:
@@ -103,15 +111,13 @@ def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tupl
     function = _Function(fun, tensors, is_forward=True)
     leaves, owners, was_enabled = function.leaves, function.owners, torch.is_grad_enabled()
     try:
-        # With gradients on, a parameter that the function reaches by another reference shows on the tape.
-        with torch.enable_grad() if owners else contextlib.nullcontext():
-            outputs, moved, others = torch.func.jvp(function.run, tuple(leaves), tuple(tangents), has_aux=True)  # type: ignore[misc]
+        outputs, moved, others = torch.func.jvp(function.run, tuple(leaves), tuple(tangents), has_aux=True)  # type: ignore[misc]
     finally:
         function.end()
     if owners:
         aliases.refuse_references_in_func([*outputs, *moved], leaves, owners)
-        if not was_enabled:
-            outputs, others, moved = ([*map(_without_history, part)] for part in (outputs, others, moved))
+    if not was_enabled:
+        outputs, others, moved = ([*map(_without_history, part)] for part in (outputs, others, moved))
     return list(outputs), list(others), list(moved)
 
 
@@ -156,7 +162,14 @@ class _Function:
             # A parameter that the function reaches by another reference shows on the tape, against its flag too.
             self.undo += [raise_flag(own) for own in self.owners if own is not None and not own.requires_grad]
             self.undo.append(LOCAL.calls.replace(self.tensors, tracked, self.owners))
-        outputs, others = self.fun(tracked)
+        if self.is_forward:
+            # With gradients on, a parameter that the function reaches by another reference shows on the tape.
+            with torch.enable_grad(), contextlib.nullcontext() if is_traced else ForwardSwitch():
+                outputs, others = self.fun(tracked)
+                if is_traced and dynamo.has_stopped():
+                    raise UndecidableError(_STOPPED)
+        else:
+            outputs, others = self.fun(tracked)
         if not any(isinstance(output, torch.Tensor) for output in outputs):
             for output in outputs:
                 refuse_number(output, start)

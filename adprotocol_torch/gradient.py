@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol.errors import UndecidableError
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import functorch_gradient, internals
 from adprotocol_torch.call import Call
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 
     # What the hooks get: a function of leaves that returns outputs, and other tensors.
     Function = Callable[[list[Any]], tuple[list[Any], list[Any]]]
+
+
+_IN_PLACE = (
+    "jvp was given a function that changes in place a tensor which it did not make, as batch norm in training changes "
+    "its statistics: PyTorch has no forward mode for that. Call module.eval(), or jvp under torch.no_grad(), or use "
+    "reverse mode: vjp, or jacobian(..., mode='reverse')"
+)
 
 
 @hookimpl
@@ -58,7 +66,13 @@ def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     try:
         return functorch_gradient.jvp(fun, tensors, moving)
     except RuntimeError as error:
-        if not any(words in str(error) for words in internals.NO_FORWARD_MODE):
+        text = str(error)  # Dynamo does not trace a closure over an exception
+        if internals.CHANGES_CAPTURED in text:
+            # The transpose is a term of the second derivative of batch norm. PyTorch's formula for that takes mean and
+            # variance as constants where it is differentiated once more.
+            if torch.is_grad_enabled() or internals.in_transform():
+                raise UndecidableError(_IN_PLACE) from error
+        elif not any(words in text for words in internals.NO_FORWARD_MODE):
             raise
         return NotImplemented
 
@@ -80,6 +94,14 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
         if "Sparse" not in str(error):
             raise
         raise refused_sparse() from error
+    except RuntimeError as error:
+        text = str(error)
+        if isinstance(error, UndecidableError) or not any(words in text for words in internals.NO_VMAP):
+            raise
+        msg = (
+            f"torch.vmap cannot take the function, or its backward pass, for a batch of rows ({text.splitlines()[0]}). "
+        )
+        raise UndecidableError(msg + "Compute them one by one: jacobian(..., chunk_size=1)") from error
     return [result.contiguous() for result in (rows if isinstance(rows, tuple) else (rows,))]
 
 

@@ -16,14 +16,15 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch._functorch import pyfunctorch
-from torch.autograd import forward_ad, graph
+from torch._functorch import autograd_function, pyfunctorch
+from torch.autograd import forward_ad, function, graph
 from torch.nn import Parameter
 from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -47,13 +48,28 @@ set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
 
 # With this torch.func and its relatives in reverse mode begin a level in a graph; a graph has no other mark of it.
 enter_grad = torch._C._functorch._grad_increment_nesting
+# That of forward mode, by the name of the function, which a wrapper has too in newer releases.
+ENTER_JVP = "_jvp_increment_nesting"
 
 # The public ways to switch torch functions off leave those of modes on.
 without_torch_function: Any = torch._C.DisableTorchFunction
 
 # How errors begin or go on of what has no forward mode: an operation, an ``autograd.Function`` without a jvp or of the
-# older form. There is no class of error for it.
-NO_FORWARD_MODE = ("forward AD", "forward mode AD", "autograd.Function with functorch transforms")
+# older form, the gradient of a checkpoint, a DTensor. There is no class of error for it.
+NO_FORWARD_MODE = (
+    *("forward AD", "forward mode AD", "autograd.Function with functorch transforms"),
+    *("support saved tensor hooks", "have a sharding strategy registered"),
+)
+# And of what changes a tensor that it did not make, as batch norm its statistics.
+CHANGES_CAPTURED = "would mutate a captured Tensor"
+# And of a function that ``torch.vmap`` cannot take, of its values or by the memory of a batch.
+NO_VMAP = ("vmap", "Batching rule", "Cannot access data pointer", "Cannot access storage")
+
+# What torch.func calls an ``autograd.Function`` by, level by level.
+call_function: Any = autograd_function.custom_function_call
+
+# What calls a backward function marked as ``once_differentiable``, within ``no_grad``.
+_ONCE: Any = function.once_differentiable(lambda _ctx: None).__code__
 
 # Documented, in modules with an underscore.
 is_traceable_wrapper_subclass: Any = _python_dispatch.is_traceable_wrapper_subclass
@@ -66,6 +82,7 @@ get_gradient_edge: Any = graph.get_gradient_edge
 
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled
+set_forward_mode_enabled: Callable[[bool], None] = torch._C._set_fwd_grad_enabled
 
 # What a checkpoint remembers of its function, and nothing public changes; `use_checkpoint_frame` puts another there.
 CheckpointFrame: Any = checkpoint._CheckpointFrame
@@ -191,15 +208,33 @@ def tape_is_on() -> bool:
         return tape_is_on()
 
 
+def interpreters() -> list[Any]:
+    """Return the transformations of torch.func that are active, from the outermost inwards."""
+    return torch._C._functorch.get_interpreter_stack() or []
+
+
+def was_grad_enabled(level: Any) -> bool:
+    """Return whether grad mode was on where a transformation began; what is no grad leaves it as it is."""
+    return level.key() != Transform.Grad or coerce_cinterpreter(level).prev_grad_mode()  # type: ignore[no-any-return]
+
+
+def is_marked_once(frame: FrameType | None) -> bool:
+    """Return whether a switch of grad mode is that of ``once_differentiable``; between are PyTorch's own frames."""
+    for _ in range(6):
+        if frame is None or frame.f_code is _ONCE:
+            return frame is not None
+        frame = frame.f_back
+    return False
+
+
 @skip
 def is_differentiating() -> bool:
     """Return whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
 
     The tape leaves no mark: there the leaves alone know.
     """
-    levels = torch._C._functorch.get_interpreter_stack() or ()
     derivatives = (Transform.Grad, Transform.Jvp)
-    return is_in_forward_mode() or any(level.key() in derivatives for level in levels)
+    return is_in_forward_mode() or any(level.key() in derivatives for level in interpreters())
 
 
 def run_engine(

@@ -317,3 +317,23 @@ def test_a_rule_that_leaves_torch_is_differentiated_once():
     # A constant that NumPy made has no derivative to lose.
     constant = with_rules(lambda x: x.sum(), lambda ct, _y, _x: (np.full(2, 7.0),))
     assert func.grad(constant)(x.detach()).tolist() == [7.0, 7.0]
+
+
+def test_a_rule_by_parameters_is_no_derivative_of_a_compiled_function():
+    compiled = torch.compile(torch.sin, backend="aot_eager")
+    compiled(torch.ones(1, requires_grad=True)).sum().backward()
+    net = torch.nn.Linear(1, 1, bias=False).double()
+    torch.nn.init.constant_(net.weight, 2.0)
+
+    @custom_derivative
+    def cube(parameters):
+        return parameters["weight"] ** 3
+
+    @cube.defvjp
+    def cube_vjp(cotangent, _y, parameters):
+        return (adprotocol.grad(lambda p: (p["weight"] ** 3 * cotangent).sum())(parameters),)
+
+    adprotocol.grad(cube_sum := lambda p: cube(p).sum())(dict(net.named_parameters()))
+    nested = cube_sum({"weight": cube(dict(net.named_parameters()))})
+    (gradient,) = torch.autograd.grad(nested, net.weight, create_graph=True)
+    assert gradient.item() == 9 * 2.0**8
