@@ -363,6 +363,7 @@ for _broken, _products in {
         "where-is-constant": lambda: functions(where=lambda *args: toyad.stop_gradient(toyad.where(*args))),
         "where-takes-any-mask": lambda: {"adprotocol._hooks.where.predicate": lambda m, call: (m, lookup(type(m)))},
         "where-runs-the-functions-at-all-elements": lambda: {"adprotocol._hooks.where._guarded": lambda *args: args[2]},
+        "where-forgets-what-is-closed-over": lambda: {"adprotocol._hooks.where.arrays_held": lambda _: []},
         "argmax-is-the-first": lambda: functions(argmax=lambda mask: toyad.argmax(mask) * 0),
         "axes-count-from-the-left": lambda: axis_of(lambda axis, _: -axis - 1),
         "the-last-axis-is-the-first": lambda: axis_of(lambda axis, _: 0 if axis == -1 else axis),
