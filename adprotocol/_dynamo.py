@@ -23,6 +23,7 @@ from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import builtins, prevent_gradient, within_gradient
+from adprotocol._hooks.where import arrays_held
 from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.outline import outlined
 from adprotocol._trees import declaration, fields, held, node, traversal
@@ -135,6 +136,12 @@ def _leave_out(error: BaseException) -> None:
 @substitute_for(fields.attributes)
 def _attributes(value: Any) -> None:  # noqa: ARG001
     return None
+
+
+# It cannot search a function.
+@substitute_for(arrays_held)
+def _arrays_held(fun: Any) -> list[Any]:  # noqa: ARG001
+    return []
 
 
 # An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.

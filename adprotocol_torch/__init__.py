@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import checkpoints, dynamo, pytrees
-from adprotocol_torch.cond import cond
+from adprotocol_torch.cond import array_functions, cond
 from adprotocol_torch.custom_rule import custom_rule
 from adprotocol_torch.gradient import jvp, vjp, vmap
 from adprotocol_torch.host_call import host_call
 from adprotocol_torch.modules import views
 from adprotocol_torch.parameters import freeze, identity, is_recording, trainable
 from adprotocol_torch.pytrees import label_protocol, tree_library
-from adprotocol_torch.tensors import array_functions, array_types, divergences, non_differentiable
+from adprotocol_torch.tensors import array_types, divergences, non_differentiable
 from adprotocol_torch.tracking import any_within_gradient, explain, within_gradient
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run both branches, guarded, and choose elementwise along the batch."""
     branches = TensorBranches(
-        torch.Tensor, lambda: _run(pred, true_fun, operands), lambda: _run(~pred, false_fun, operands)
+        torch.Tensor, lambda: run_guarded(pred, true_fun, operands), lambda: run_guarded(~pred, false_fun, operands)
     )
     if_true, if_false = branches.run_true(), branches.run_false()
     branches.compare()
@@ -47,7 +47,8 @@ class TensorBranches(Branches):
         return tensor_of(leaf) if is_of_numpy(leaf) else leaf
 
 
-def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+def run_guarded(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Return ``branch(*operands)``, of which no derivative reaches what it did not make where `pred` is False."""
     guard = _Guard(pred)
     if torch.compiler.is_dynamo_compiling():  # which loses the text of an error that is raised again
         with guard:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol import within_gradient
 from adprotocol.extend import Branches, tree_leaves, tree_map
 from adprotocol.hookspecs import hookimpl
 from adprotocol.tracing import trace_instead
 from adprotocol_torch import dynamo, internals, tracking
-from adprotocol_torch.batched_cond import TensorBranches, select
-from adprotocol_torch.tensors import is_dense, is_float
+from adprotocol_torch.batched_cond import TensorBranches, run_guarded, select
+from adprotocol_torch.tensors import ArrayFunctions, is_dense, is_float
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,3 +156,18 @@ def _as_result(leaf: Any, like: torch.Tensor | None, device: torch.device) -> to
         return leaf.clone(memory_format=torch.contiguous_format)
     # Guess the other branch's dtype; where that is wrong, torch.cond raises.
     return torch.full((), leaf, dtype=like.dtype if like is not None and type(leaf) is float else None, device=device)
+
+
+class _Functions(ArrayFunctions):
+    """The functions for `adprotocol.where`, with the guard of a batched branch."""
+
+    @staticmethod
+    def guarded(pred: Any, run: Callable[[], list[Any]], held: list[Any]) -> list[Any]:
+        """Return ``run()``, of which no derivative reaches what it closes over where `pred` is False."""
+        return run_guarded(pred, run, ()) if within_gradient(*held) else run()
+
+
+@hookimpl
+def array_functions() -> Any:
+    """Return the functions of PyTorch in the words of the array API standard."""
+    return _Functions

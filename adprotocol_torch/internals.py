@@ -316,6 +316,16 @@ def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     return not all(is_plain) or is_seen() or is_scripted or any(tensor.is_meta for tensor in tensors)
 
 
+def at_hand(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tensor without the wrappers of torch.func if Python may look at its elements at no cost, on a CPU."""
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return None
+    while level_of(tensor) > 0 and not is_batched(tensor):
+        tensor = unwrapped(tensor)
+    is_hidden = level_of(tensor) != -1 or is_batched_by_autograd(tensor) or is_traced([tensor])
+    return None if is_hidden else tensor
+
+
 def apply_node(function: type[torch.autograd.Function], *args: Any) -> Any:
     """Call ``apply`` without torch.func, as it ends: before that it binds the signature of `forward`, 15 µs."""
     lived = [unwrap_if_dead(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]

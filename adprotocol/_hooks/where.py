@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, VIEWED
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, OBJECT, VIEWED
 from adprotocol._dispatch.dtype import dtype_name, is_inexact
 from adprotocol._dispatch.shape import is_known, shape_of, sizes
 from adprotocol._dispatch.table import BINDINGS, lookup
@@ -12,7 +12,8 @@ from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches
 from adprotocol._hooks.cond import branch_error, cond, predicate
-from adprotocol._trees.held import holds_objects
+from adprotocol._hooks.non_differentiable import non_differentiable
+from adprotocol._trees.held import holds_objects, search
 from adprotocol._trees.traversal import sole_framework, tree_flatten
 from adprotocol._trees.treespec import build
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -110,14 +111,16 @@ def choose(mask: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...], 
     choice = _Choice((), true_fun, false_fun)
     pair: Any = choice.flattened(*ran) if ran else ([], [])
     # Of NumPy's arrays functions may make those of a framework.
-    functions = _functions(sole_framework(pair[0] + pair[1], binding), (mask, *leaves))
+    binding = sole_framework(pair[0] + pair[1], binding)
+    functions = _functions(binding, (mask, *leaves))
     if not ran or any(map(_may_carry, pair[0] + pair[1])):
-        choice.operands = _guarded(functions, mask, leaves, structure)
-        if_true = choice.run_true()
         # MyGrad's tensors have no operator for it.
         others = ~mask if hasattr(type(mask), "__invert__") else mask == False  # noqa: E712
-        choice.operands = _guarded(functions, others, leaves, structure)
-        pair = if_true, choice.run_false()
+        choice.functions, choice.binding, pair = functions, binding, []
+        for taken, chosen in ((True, mask), (False, others)):
+            first = _first(functions, chosen)
+            choice.operands = _guarded(functions, chosen, leaves, structure, first)
+            pair.append(choice.run_if(first[1], taken=taken))
     # What does not match is an error before the first array is chosen.
     return choice.result(functions.where(mask, one, other) for one, other in zip(*pair, strict=True))
 
@@ -136,14 +139,41 @@ class _Choice(Branches):
 
     subject = "the functions of where must return equal structures"
     remedy = "Make them equal"
+    functions: Any
+    binding: Any
 
     def type_of(self, leaf: Any) -> Any:
         """Return the type of an array."""
         return ArrayType(getattr(leaf, "dtype", None), sizes(leaf.shape)) if _is_array(leaf) else None
 
+    def run_if(self, is_chosen: Any, *, taken: bool) -> list[Any]:
+        """Run a function, of which no derivative reaches anything if it is chosen nowhere."""
+        fun, run = (self.true_fun, self.run_true) if taken else (self.false_fun, self.run_false)
+        known = is_chosen is True or (self.functions.known(is_chosen) if hasattr(self.functions, "known") else None)
+        held = [] if known else arrays_held(fun)
+        if known or (known is None and not held):
+            return run()
+        pred = predicate(is_chosen[(0,) * len(shape_of(is_chosen) or ())], call="where")[0] if known is None else known
+        if known is None and hasattr(self.functions, "guarded"):
+            return self.functions.guarded(pred, run, held)  # type: ignore[no-any-return]
+        count = len(self.operands)
+
+        def run_on(*operands: Any) -> list[Any]:
+            self.operands = operands[:count]
+            return run()
+
+        # What it holds is an operand, so that the result is not without a gradient by it.
+        operands = (*self.operands, *held)
+        return self.binding.cond(pred, run_on, non_differentiable(run_on), operands)  # type: ignore[no-any-return]
+
     def agree(self, one: Any, other: Any) -> bool:  # noqa: ARG002  (the framework broadcasts and promotes them)
         """Take any two arrays and numbers."""
         return True
+
+
+def arrays_held(fun: Any) -> list[Any]:
+    """Return the arrays, and what has a view, that a function carries with it."""
+    return [item for item in search(fun) if lookup(type(item)).kind in (ARRAY, VIEWED, OBJECT)]
 
 
 def _is_array(leaf: Any) -> bool:
@@ -183,16 +213,26 @@ class _Standard:
         return self.xp.where(mask, one, self.xp.asarray(other) if lookup(type(other)) is BINDINGS.NUMPY else other)
 
 
-def _guarded(functions: Any, mask: Any, leaves: list[Any], structure: Treespec) -> Any:
+def _first(functions: Any, mask: Any) -> tuple[list[Any] | None, Any]:
+    """Return the indices of the first element where the mask is true, from the last axis, and whether there is one.
+
+    None for a mask without elements.
+    """
+    shape = shape_of(mask) or ()
+    if any(is_known(size, 0) for size in shape):
+        return None, True
+    indices, rest = [], functions.argmax(mask) if len(shape) > 0 else None
+    for size in reversed(shape[1:]):
+        indices.append((rest % size)[None])
+        rest = rest // size
+    indices += [] if rest is None else [rest[None]]
+    return indices, _at(functions, mask, shape, indices)
+
+
+def _guarded(functions: Any, mask: Any, leaves: list[Any], structure: Treespec, first: Any) -> Any:
     """Return the operands; where the mask is false, those of the first element where it is true, as constants."""
-    leaves, shape = leaves.copy(), shape_of(mask) or ()
-    if not any(is_known(size, 0) for size in shape):
-        indices, rest = [], functions.argmax(mask) if len(shape) > 0 else None
-        for size in reversed(shape[1:]):
-            indices.append((rest % size)[None])
-            rest = rest // size
-        indices += [] if rest is None else [rest[None]]
-        is_chosen = _at(functions, mask, shape, indices)
+    leaves, shape, (indices, is_chosen) = leaves.copy(), shape_of(mask) or (), first
+    if indices is not None:
         for i, leaf in enumerate(leaves):
             if _is_array(leaf):
                 other = _at(functions, lookup(type(leaf)).non_differentiable(leaf), shape, indices)

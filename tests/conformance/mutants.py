@@ -479,6 +479,7 @@ BROKEN = {
         "where-is-constant": functions(where=lambda *args: constant(toyad.where(*args))),
         "where-takes-any-mask": {"adprotocol._hooks.where.predicate": lambda _, m, call: (m, table.lookup(type(m)))},
         "where-runs-the-functions-at-all-elements": {"adprotocol._hooks.where._guarded": lambda *args: args[3]},
+        "where-forgets-what-is-closed-over": {"adprotocol._hooks.where.arrays_held": lambda *_: []},
         "numbers-widen-elements": functions(where=where_of_64_bits),
         "argmax-is-the-first": functions(argmax=lambda mask: toyad.argmax(mask) * 0),
         "axes-count-from-the-left": axis_of(lambda axis, _: -axis - 1),

@@ -1,5 +1,6 @@
 """where: nothing of a function reaches a value or a derivative at an element where it is not chosen."""
 
+import functools
 import warnings
 
 import jax
@@ -147,3 +148,78 @@ def test_what_is_refused():
         where(x > 0, lambda x: (x, "one"), lambda x: (x, "other"), x)
     with pytest.raises(MixedFrameworksError):
         where(x > 0, lambda a, b: a, lambda a, b: a, jnp.ones(2), torch.ones(2))
+
+
+NOWHERE = {
+    "closed over": lambda xp: lambda w, a, b: where(a > b, lambda a, b: w * xp.log(a - b), lambda a, b: 0.0 * a, a, b),
+    "partial": lambda xp: lambda w, a, b: where(a > b, functools.partial(_scaled, xp, w), lambda a, b: 0.0 * a, a, b),
+    "operand": lambda xp: (
+        lambda w, a, b: where(a > b, lambda a, b, w: w * xp.log(a - b), lambda a, *_: 0.0 * a, a, b, w)
+    ),
+    "the other side": lambda xp: lambda w, a, b: where(a <= b, lambda a, _: a, lambda a, b: w / (a - b), a, b) * 0.0,
+}
+
+
+def _scaled(xp, w, a, b):
+    return w * xp.log(a - b)
+
+
+@pytest.mark.parametrize("how", NOWHERE)
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_a_function_chosen_nowhere_is_constant(backend, how):
+    a, b, w = backend.make([-1.0, -2.0]), backend.make([-0.5, -0.7]), backend.make(2.0)
+    f = NOWHERE[how](backend.xp)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Output seems independent")  # of autograd, which is right
+        near(backend.derivative(lambda w: f(w, a, b).sum())(w), 0.0)
+        near(grad(lambda w: f(w, a, b).sum())(w), 0.0)
+        near(backend.tangent(lambda w: f(w, a, b), w, backend.make(1.0)), [0.0, 0.0])
+        near(grad(lambda a: f(w, a, b).sum())(a), [0.0, 0.0])
+        one = grad(lambda w: f(w, backend.make([-1.0, 2.0]), b).sum())(w)
+        near(one, {"the other side": 0.0}.get(how, np.log(2.7)))
+
+
+@pytest.mark.parametrize("how", NOWHERE)
+@pytest.mark.parametrize("shape", [(2,), ()])
+def test_a_function_chosen_nowhere_where_no_number_is_known(how, shape):
+    a, b = np.full((2, *shape), [-1.0, 2.0] if shape else -1.0), np.full((2, *shape), -0.7)
+    a[1] = -3.0
+    jitted, batched = (NOWHERE[how](xp) for xp in (jnp, torch))
+    total = lambda w, a, b: jitted(w, a, b).sum()
+    w, rows = jnp.array(2.0), (jnp.array(a), jnp.array(b))
+    want = [0.0 if how == "the other side" or not shape else np.log(2.7), 0.0]
+    programs = [
+        jax.vmap(jax.jit(jax.grad(total)), (None, 0, 0)),
+        jax.jit(jax.vmap(jax.grad(total), (None, 0, 0))),
+        jax.vmap(jax.grad(jax.checkpoint(total)), (None, 0, 0)),
+        jax.vmap(jax.jacfwd(total), (None, 0, 0)),
+        lambda w, *rows: jnp.stack([jax.jit(jax.grad(total))(w, *row) for row in zip(*rows, strict=True)]),
+    ]
+    with jax.debug_nans(False):  # it arises, and goes no further
+        for program in programs:
+            near(program(w, *rows), want)
+    with torch.autograd.set_detect_anomaly(False):
+        rows = torch.tensor(a), torch.tensor(b)
+        one = torch.func.grad(lambda w, a, b: batched(w, a, b).sum())
+        near(torch.vmap(one, (None, 0, 0))(torch.tensor(2.0), *rows), want)
+        every = torch.func.grad(lambda w: torch.vmap(batched, (None, 0, 0))(w, *rows).sum())
+        near(every(torch.tensor(2.0)), sum(want))
+
+
+def test_a_function_without_closure_adds_nothing_to_a_program():
+    f = root(jnp)
+    factor = jnp.array(2.0)
+    traced = lambda f: str(jax.make_jaxpr(f)(jnp.array(POINTS)))
+    assert traced(lambda x: where(x > 0, lambda x: factor * jnp.sqrt(x), lambda x: 0.0, x)).count("select_n") == traced(
+        f
+    ).count("select_n")
+
+
+def test_backward_does_not_depend_on_the_batch():
+    w, x = torch.tensor(2.0, requires_grad=True), torch.tensor([-1.0, -2.0])
+    where(x > 0, lambda x: w * torch.log(x), lambda _: 0.0, x).sum().backward()
+    near(w.grad, 0.0)
+    net, x = torch.nn.Linear(2, 1), x.requires_grad_()
+    where((x > 0).all()[None, None], net, lambda x: 1.0, x[None]).sum().backward()
+    near(net.weight.grad, np.zeros((1, 2)))
+    near(x.grad, [0.0, 0.0])

@@ -291,3 +291,18 @@ def where_of_each_dtype(h: Checked) -> None:
             found = adprotocol.where(x > 1.0, lambda x: x * x, other, x)
             h.assert_equal(found, [want, 16.0], f"the value in {dtype}")
             h.check(h.numpy(found).dtype.name == dtype, f"the value in {dtype} has the dtype {h.numpy(found).dtype}")
+
+
+@scenario(transform="grad")
+def where_closes_over_nowhere(h: Checked) -> None:
+    """What a function closes over that is chosen at no element has the gradient zero.
+
+    Expect of w / (a - b) where a > b, else b, with a = (1, 2, 3) and b = (4, 4, 4): plus w: the gradient 1 by w at 2.
+    """
+    h.require_hook("array_functions")
+    a, b = h.array([1.0, 2.0, 3.0]), h.array([4.0, 4.0, 4.0])
+
+    def f(w: Any) -> Any:
+        return w + _total(adprotocol.where(a > b, lambda a, b: w / (a - b), lambda _, b: b, a, b))
+
+    h.assert_value_and_grad(f, (h.array(2.0),), 14.0, 1.0)
