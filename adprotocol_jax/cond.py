@@ -153,12 +153,11 @@ class ArrayFunctions:
         A select for each costs a program nothing; ``jax.lax.cond`` would take twice as long.
         """
         program = jax.make_jaxpr(run)()
-        is_float = [jnp.issubdtype(getattr(value, "dtype", None), jnp.inexact) for value in program.consts]
         constants = [
             jnp.where(pred, value, jax.lax.stop_gradient(value))
-            if isinstance(value, jax.core.Tracer) and floats
+            if isinstance(value, jax.core.Tracer) and internals.is_inexact(value)
             else value
-            for value, floats in zip(program.consts, is_float, strict=True)
+            for value in program.consts
         ]
         return list(jaxpr_as_fun(ClosedJaxpr(program.jaxpr, constants))())
 

@@ -28,7 +28,7 @@ class ForwardSwitch(TorchFunctionMode):
 
     def __init__(self) -> None:
         """Begin at the level of a jvp."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         top: Any = internals.top_interpreter()
         self.level: int = top.level()
         # For each change that is not undone: grad mode and forward mode as they were.

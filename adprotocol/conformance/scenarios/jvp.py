@@ -129,7 +129,7 @@ def under_the_switch(h: Checked) -> None:
     """
     x, along = h.array([1.0, 2.0]), h.array([1.0, 10.0])
     part = lambda x: h.no_grad(lambda: 1.0 * x)() * x * x  # noqa: E731
-    given = lambda: push(h, part, (x,), (along,))  # noqa: E731
+    given: Any = lambda: push(h, part, (x,), (along,))  # noqa: E731
     for found, where in ((given(), "a part"), (h.no_grad(given)(), "a part and the call")):
         h.assert_equal(found[0], [1.0, 8.0], f"the value with {where} under the switch")
         h.assert_equal(found[1], [2.0, 80.0], f"the tangent with {where} under the switch")
