@@ -76,10 +76,24 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
     except (RuntimeError, TypeError, copy.Error) as error:
         raise refused(module, f", which cannot be copied: {error}") from error
     for owner in copied.modules():
-        for name in cached[type(owner)]:
+        for name in _cached_names(type(owner)):
             vars(owner).pop(name, None)
+    for path, owner in module.named_modules():
+        if isinstance(owner, torch.fx.GraphModule):
+            _complete(owner, copied.get_submodule(path), memo)
     _refuse_references([(owner, *item) for owner in copied.modules() for item in _attributes(owner)], replaced)
     return copied
+
+
+def _complete(module: torch.fx.GraphModule, copied: torch.nn.Module, memo: dict[int, Any]) -> None:
+    """Give a copy what a GraphModule's own ``__deepcopy__`` loses: attributes, hooks, and what is a parameter."""
+    for path, owner in module.named_modules():
+        parameters, buffers, _ = internals.tables_of(copied.get_submodule(path))
+        parameters.update({name: buffers.pop(name) for name in internals.tables_of(owner)[0] if name in buffers})
+    held = vars(copied)
+    hooks = ("_forward_", "_backward_", "_is_full_")
+    lost = {name: value for name, value in vars(module).items() if name not in held or name.startswith(hooks)}
+    held.update(copy.deepcopy(lost, memo))
 
 
 def _attributes(owner: torch.nn.Module) -> list[tuple[str, Any]]:

@@ -538,3 +538,38 @@ def test_hooks_of_state_dicts_that_are_methods_are_no_hindrance():
     made.load_state_dict(module.state_dict())
     assert all(item is made for item in made.seen)
     assert module.seen == []
+
+
+def dropout_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.fx.symbolic_trace(dropout_net()),
+        lambda: torch.export.export(dropout_net(), (torch.ones(5, 3).double(),)).module(),
+        lambda: nn.Sequential(torch.fx.symbolic_trace(dropout_net()[:2]), dropout_net()[2:]),
+    ],
+    ids=["fx", "export", "part"],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_graph_modules_keep_hooks_settings_and_what_is_a_parameter(make):
+    """`copy.deepcopy` makes a class of its own for each, and loses the rest."""
+    module, expected, x = make(), make(), torch.linspace(-1, 1, 15).double().reshape(5, 3)
+    for net in (module, expected):
+        for part in [part for part in net.modules() if isinstance(part, torch.fx.GraphModule)]:
+            part.register_forward_hook(lambda _module, _args, _kwargs, output: output * 3, with_kwargs=True)
+    params, rest = partition(module)
+    halved = combine({name: None if p is None else p / 2 for name, p in params.items()}, rest, like=module)
+    with torch.no_grad():
+        for parameter in expected.parameters():
+            parameter.mul_(0.5)
+    results = []
+    for net in (halved, expected):
+        torch.manual_seed(1)
+        results.append(net(x))
+    torch.testing.assert_close(*results)
+    selected = [name for name, taken in adprotocol.trainable_mask(halved).items() if taken]
+    assert selected == [name for name, p in params.items() if p is not None]
