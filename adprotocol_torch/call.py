@@ -29,7 +29,7 @@ class Call:
 
     __slots__ = (
         *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "is_second_step"),
-        *("once", "opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
+        *("opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
     )
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
@@ -82,7 +82,6 @@ class Call:
         self.own: set[int] = set(map(id, tracked))
         self.start: int = next_sequence_number()
         self.passes: int = FIRST_PASSES.begun
-        self.once: int = FIRST_PASSES.once
         return tracked
 
     def _tracked(self, tensor: torch.Tensor, owner: torch.nn.Parameter | None) -> torch.Tensor:
@@ -139,7 +138,6 @@ class Call:
         whether a compiled function made them.
         """
         graph = autograd_graph.Graph()
-        self.once = FIRST_PASSES.once - self.once
         if outputs:
             self._search_outputs(outputs, graph)
         # A leaf with a history, or something closed over.

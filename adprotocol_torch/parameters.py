@@ -85,6 +85,11 @@ class Calls:
 
         return renew
 
+    def tracked(self) -> list[torch.Tensor]:
+        """Return what the calls under way differentiate with respect to."""
+        calls = [getattr(change, "__self__", None) for change in self.changes]  # `Call.open`
+        return [leaf for call in calls for leaf in getattr(call, "tracked", ())]
+
     def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
         return self.current.get(id(tensor), tensor)
@@ -122,6 +127,8 @@ class Calls:
 class _Local(threading.local):
     def __init__(self) -> None:
         self.calls: Calls = Calls()
+        # Around the last reentrant checkpoint.
+        self.is_grad_enabled: bool = True
 
 
 LOCAL = _Local()

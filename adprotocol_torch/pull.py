@@ -102,9 +102,6 @@ def gradients_of(  # noqa: PLR0913
     for i, leaf in enumerate(tracked):
         gradient = gradients[i]
         if gradient is None:
-            if call.once and call.owners:
-                what = "torch.utils.checkpoint with use_reentrant=True and no input that requires grad"
-                raise refused_reentrant(what)
             gradients[i] = torch.zeros_like(leaf)
         # The usual ones need no call; one that is batched has the format of its rows.
         elif not (
