@@ -28,7 +28,17 @@ class Call:
     """One call of the hook `vjp` by the engine."""
 
     __slots__ = (
-        *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "is_second_step"),
+        *(
+            "again",
+            "calls",
+            "has_history",
+            "held",
+            "hooks",
+            "inputs",
+            "is_compiled",
+            "is_differentiable",
+            "is_second_step",
+        ),
         *("opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
     )
 
@@ -73,8 +83,13 @@ class Call:
             self.undo.append(distributed.guard(tensors, owners))
         self.tracked: list[torch.Tensor] = list(map(self._tracked, tensors, owners or [None] * len(tensors)))
         tracked = self.tracked
+        # Gradient hooks of parameters, each with the place of the leaf that stands for its parameter.
+        self.hooks: list[tuple[int, Any]] = []
         if owners:
             self.undo.append(self.calls.replace(tensors, tracked, owners))
+            for place, (new, owner) in enumerate(zip(tracked, owners, strict=True)):
+                if owner is not None and owner is not new and owner._backward_hooks:  # noqa: SLF001
+                    self.hooks += [(place, hook) for hook in internals.gradient_hooks(owner)]
         # A function that changes a copy in place changes what the name stands for, not what was given.
         self.inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if self.has_history else tracked.copy()
         self.held: list[torch.Tensor] = aliases.held(tracked, owners) if owners else []
@@ -109,11 +124,7 @@ class Call:
         if owner is None:
             return new if new.requires_grad else new.requires_grad_()
         new = stand_for(new, owner)
-        new = new if new.requires_grad else new.requires_grad_()
-        # In this call and its pulls: an outer derivative through a copy runs them where it reaches the outer call.
-        for hook in internals.gradient_hooks(owner):
-            self.undo.append(self.calls.change(lambda hook=hook: new.register_hook(hook).remove))  # type: ignore[misc,no-untyped-call]
-        return new
+        return new if new.requires_grad else new.requires_grad_()
 
     def sign(self) -> None:
         """Note on this call's leaves, which the graph of its results keeps, whether it is under way.

@@ -172,7 +172,8 @@ def no_grad_teacher(m, x):
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
 @pytest.mark.parametrize(
-    ("way", "where"), [(WAYS["data"], ["head.*", "unused.*"]), (WAYS["frozen"], ["head.*", "un*"]), (no_grad_teacher, "*")]
+    ("way", "where"),
+    [(WAYS["data"], ["head.*", "unused.*"]), (WAYS["frozen"], ["head.*", "un*"]), (no_grad_teacher, "*")],
 )
 @pytest.mark.parametrize("call", [grad, nested], ids=["grad", "nested"])
 def test_zeros_beside_a_reentrant_checkpoint_that_loses_nothing(way, where, call):
