@@ -121,9 +121,11 @@ class Call:
             new = tensor.clone()
         else:
             new = tensor.detach()
-        if owner is None:
-            return new if new.requires_grad else new.requires_grad_()
-        new = stand_for(new, owner)
+        if owner is not None:
+            new = stand_for(new, owner)
+        elif tensor.__dict__:  # of a stand-in
+            new.__dict__.update({**tensor.__dict__, **new.__dict__})
+            new.__dict__.pop("_adprotocol_opened", None)
         return new if new.requires_grad else new.requires_grad_()
 
     def sign(self) -> None:

@@ -28,6 +28,7 @@ import torch
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import search
 from adprotocol_torch import attributes, distributed, internals
+from adprotocol_torch.parameters import parameter_of
 from adprotocol_torch.tensors import is_float
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
     buffers = {id(buffer) for buffer in module.buffers()}
     # A call may change a buffer in place; so the stand-in has its own.
     memo: dict[int, Any] = {
-        id(old): after[name].clone() if id(old) in buffers else after[name] for name, old in before.items()
+        id(old): after[name].clone() if id(old) in buffers else _with_attributes(after[name], old)
+        for name, old in before.items()
     }
     replaced = {id(old) for old in before.values() if memo[id(old)] is not old}
     parts = {id(part) for part in (*owners, *before.values())}
@@ -83,6 +85,16 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
             _complete(owner, copied.get_submodule(path), memo)
     _refuse_references([(owner, *item) for owner in copied.modules() for item in _attributes(owner)], replaced)
     return copied
+
+
+def _with_attributes(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the attributes that a module may read off its parameter; they are set on an alias."""
+    parameter = parameter_of(old)
+    if parameter is None or isinstance(new, torch.nn.Parameter) or vars(parameter).keys() <= vars(new).keys():
+        return new
+    alias = new.view_as(new)
+    vars(alias).update({**vars(parameter), **vars(new)})
+    return alias
 
 
 def _complete(module: torch.fx.GraphModule, copied: torch.nn.Module, memo: dict[int, Any]) -> None:

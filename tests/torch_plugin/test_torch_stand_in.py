@@ -573,3 +573,21 @@ def test_graph_modules_keep_hooks_settings_and_what_is_a_parameter(make):
     torch.testing.assert_close(*results)
     selected = [name for name, taken in adprotocol.trainable_mask(halved).items() if taken]
     assert selected == [name for name, p in params.items() if p is not None]
+
+
+def test_attributes_of_a_parameter_are_on_what_takes_its_place():
+    class Readout(nn.Linear):  # as in mup
+        def forward(self, x):
+            return super().forward(x / self.weight.width)
+
+    module, x = Readout(2, 1, bias=False), torch.ones(2)
+    module.weight.width = 4.0
+    doubled = 2.0 * module.weight.detach()
+    gradient = grad(lambda w: combine({"weight": w}, like=module)(x).sum())(doubled)
+    torch.testing.assert_close(gradient, torch.full((1, 2), 0.25))
+    stand_in = combine({"weight": doubled}, like=module)
+    torch.testing.assert_close(stand_in(x), 2.0 * module(x))
+    torch.testing.assert_close(grad(lambda net: net(x).sum())(stand_in)["weight"], gradient)
+    assert not hasattr(doubled, "width")
+    again = grad(lambda m: combine({"weight": 2.0 * m.weight}, like=m)(x).sum(), where="weight")(module)
+    torch.testing.assert_close(again["weight"], 2.0 * gradient)
