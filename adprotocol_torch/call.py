@@ -28,18 +28,8 @@ class Call:
     """One call of the hook `vjp` by the engine."""
 
     __slots__ = (
-        *(
-            "again",
-            "calls",
-            "has_history",
-            "held",
-            "hooks",
-            "inputs",
-            "is_compiled",
-            "is_differentiable",
-            "is_second_step",
-        ),
-        *("opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
+        *("again", "calls", "has_history", "held", "hooks", "inputs", "is_compiled", "is_differentiable"),
+        *("is_second_step", "opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
     )
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
