@@ -129,8 +129,11 @@ class _Contents(View):
         if not changed:
             return self._module, no_op if torch.compiler.is_dynamo_compiling() else _enter(self._owners, changes=False)
 
-        new = {id(tensor): (self.container[path], tensor) for path, tensor in filled.items()}.values()
-        pairs = [(old, tensor, _contents(tensor)) for old, tensor in new if old is not tensor]
+        pairs = [
+            (old, filled[path], _contents(filled[path]))
+            for path, old in self.container.items()
+            if filled[path] is not old
+        ]
         # Again for a checkpoint that runs again, and for a pull that comes after the call.
         restore = LOCAL.calls.change(lambda: _put(changed, _enter(self._owners, changes=True)))
         return self._module, functools.partial(_put_back, restore, pairs)
@@ -213,6 +216,9 @@ def is_another_pull() -> bool:
 
 def _contents(tensor: torch.Tensor) -> tuple[int, int]:
     """Return what changes with the contents of a tensor: by an assignment to its ``.data``, or in place."""
+    # A third of the time of `memory_of`, where nothing wraps it.
+    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and not internals.functorch_is_active():
+        return internals.storage_of(tensor), tensor._version  # noqa: SLF001
     return internals.memory_of(tensor), internals.version_of(tensor)
 
 
@@ -221,11 +227,11 @@ def _put_back(restore: Callable[[], None], pairs: list[tuple[torch.Tensor, torch
     """Put a module's tensors back; let them have what the call assigned to those in their place, as ActNorm does."""
     restore()
     for old, new, contents in pairs:
-        if _contents(new) != contents:
-            memory = internals.memory_of(new)
-            if memory != contents[0]:
+        current = _contents(new)
+        if current != contents:
+            if current[0] != contents[0]:
                 old.data = new.data
-            elif memory != internals.memory_of(old):
+            elif current[0] != internals.memory_of(old):
                 with torch.no_grad():
                     old.copy_(new)
 
