@@ -217,7 +217,7 @@ def is_another_pull() -> bool:
 def _contents(tensor: torch.Tensor) -> tuple[int, int]:
     """Return what changes with the contents of a tensor: by an assignment to its ``.data``, or in place."""
     # A third of the time of `memory_of`, where nothing wraps it.
-    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and not internals.functorch_is_active():
+    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and internals.level_of(tensor) == -1:
         return internals.storage_of(tensor), tensor._version  # noqa: SLF001
     return internals.memory_of(tensor), internals.version_of(tensor)
 
