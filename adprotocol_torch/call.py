@@ -78,7 +78,7 @@ class Call:
         if owners:
             self.undo.append(self.calls.replace(tensors, tracked, owners))
             for place, (new, owner) in enumerate(zip(tracked, owners, strict=True)):
-                if owner is not None and owner is not new and owner._backward_hooks:  # noqa: SLF001
+                if owner is not None and owner is not new:
                     self.hooks += [(place, hook) for hook in internals.gradient_hooks(owner)]
         # A function that changes a copy in place changes what the name stands for, not what was given.
         self.inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if self.has_history else tracked.copy()

@@ -130,7 +130,7 @@ class _Contents(View):
             return self._module, no_op if torch.compiler.is_dynamo_compiling() else _enter(self._owners, changes=False)
 
         pairs = [
-            (old, filled[path], _contents(filled[path]))
+            (old, filled[path], internals.contents_of(filled[path]))
             for path, old in self.container.items()
             if filled[path] is not old
         ]
@@ -214,20 +214,12 @@ def is_another_pull() -> bool:
     return any(is_pull and calls is not LOCAL.calls for calls, _, _, is_pull in list(_UNDER_WAY.values()))
 
 
-def _contents(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return what changes with the contents of a tensor: by an assignment to its ``.data``, or in place."""
-    # A third of the time of `memory_of`, where nothing wraps it.
-    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and internals.level_of(tensor) == -1:
-        return internals.storage_of(tensor), tensor._version  # noqa: SLF001
-    return internals.memory_of(tensor), internals.version_of(tensor)
-
-
 @internals.skip  # a frame of its own where a graph breaks
 def _put_back(restore: Callable[[], None], pairs: list[tuple[torch.Tensor, torch.Tensor, tuple[int, int]]]) -> None:
     """Put a module's tensors back; let them have what the call assigned to those in their place, as ActNorm does."""
     restore()
     for old, new, contents in pairs:
-        current = _contents(new)
+        current = internals.contents_of(new)
         if current != contents:
             if current[0] != contents[0]:
                 old.data = new.data
