@@ -28,8 +28,8 @@ class Call:
     """One call of the hook `vjp` by the engine."""
 
     __slots__ = (
-        *("again", "calls", "has_history", "held", "inputs", "is_compiled", "is_differentiable", "is_second_step"),
-        *("once", "opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
+        *("again", "calls", "has_history", "held", "hooks", "inputs", "is_compiled", "is_differentiable"),
+        *("is_second_step", "opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
     )
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
@@ -73,8 +73,13 @@ class Call:
             self.undo.append(distributed.guard(tensors, owners))
         self.tracked: list[torch.Tensor] = list(map(self._tracked, tensors, owners or [None] * len(tensors)))
         tracked = self.tracked
+        # Gradient hooks of parameters, each with the place of the leaf that stands for its parameter.
+        self.hooks: list[tuple[int, Any]] = []
         if owners:
             self.undo.append(self.calls.replace(tensors, tracked, owners))
+            for place, (new, owner) in enumerate(zip(tracked, owners, strict=True)):
+                if owner is not None and owner is not new:
+                    self.hooks += [(place, hook) for hook in internals.gradient_hooks(owner)]
         # A function that changes a copy in place changes what the name stands for, not what was given.
         self.inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if self.has_history else tracked.copy()
         self.held: list[torch.Tensor] = aliases.held(tracked, owners) if owners else []
@@ -82,7 +87,6 @@ class Call:
         self.own: set[int] = set(map(id, tracked))
         self.start: int = next_sequence_number()
         self.passes: int = FIRST_PASSES.begun
-        self.once: int = FIRST_PASSES.once
         return tracked
 
     def _tracked(self, tensor: torch.Tensor, owner: torch.nn.Parameter | None) -> torch.Tensor:
@@ -107,14 +111,12 @@ class Call:
             new = tensor.clone()
         else:
             new = tensor.detach()
-        if owner is None:
-            return new if new.requires_grad else new.requires_grad_()
-        new = stand_for(new, owner)
-        new = new if new.requires_grad else new.requires_grad_()
-        # In this call and its pulls: an outer derivative through a copy runs them where it reaches the outer call.
-        for hook in internals.gradient_hooks(owner):
-            self.undo.append(self.calls.change(lambda hook=hook: new.register_hook(hook).remove))  # type: ignore[misc,no-untyped-call]
-        return new
+        if owner is not None:
+            new = stand_for(new, owner)
+        elif tensor.__dict__:  # of a stand-in
+            new.__dict__.update({**tensor.__dict__, **new.__dict__})
+            new.__dict__.pop("_adprotocol_opened", None)
+        return new if new.requires_grad else new.requires_grad_()
 
     def sign(self) -> None:
         """Note on this call's leaves, which the graph of its results keeps, whether it is under way.
@@ -139,7 +141,6 @@ class Call:
         whether a compiled function made them.
         """
         graph = autograd_graph.Graph()
-        self.once = FIRST_PASSES.once - self.once
         if outputs:
             self._search_outputs(outputs, graph)
         # A leaf with a history, or something closed over.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
 from adprotocol.tracing import run_while_tracing
 from adprotocol_torch import internals
+from adprotocol_torch.autograd_graph import Graph
 from adprotocol_torch.parameters import LOCAL
 from adprotocol_torch.tensors import remedy
 
@@ -18,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
-    from adprotocol_torch.autograd_graph import Graph
-
 _FORWARD: Any = CheckpointFunction.forward
+_APPLY: Any = CheckpointFunction.apply
 _REENTRANT: CodeType = _FORWARD.__code__
 
 
@@ -67,10 +69,8 @@ class _FirstPasses:
     def __init__(self) -> None:
         self.count: int = 0
         self.any: bool = False
-        # How many have begun since the start of the process, and how many that do not run again, for want of an input
-        # that requires grad, or in no_grad.
+        # How many have begun since the start of the process.
         self.begun: int = 0
-        self.once: int = 0
         self.lock: Any = threading.Lock()
 
     def change(self, by: int) -> None:
@@ -89,15 +89,39 @@ def _runs_again(ctx: Any) -> bool:
     return any(node is not None for node, _ in ctx.next_functions)
 
 
-def _forward(ctx: Any, *args: Any) -> Any:
+def _apply(*args: Any) -> Any:
+    LOCAL.is_grad_enabled = torch.is_grad_enabled()  # off in `_forward`
+    return _APPLY(*args)
+
+
+def _forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
     if not _runs_again(ctx):
-        FIRST_PASSES.once += 1
-        return _FORWARD(ctx, *args)
+        is_wanted = LOCAL.is_grad_enabled and LOCAL.calls.changes
+        return _FORWARD(ctx, functools.partial(_run_once, function) if is_wanted else function, *args)
     FIRST_PASSES.change(1)
     try:
-        return _FORWARD(ctx, *args)
+        return _FORWARD(ctx, function, *args)
     finally:
         FIRST_PASSES.change(-1)
+
+
+def _run_once(function: Callable[..., Any], *args: Any) -> Any:
+    """Run the function of a checkpoint that does not run again, and refuse a result by what a call differentiates.
+
+    On the tape, to which a function without anything tracked adds nothing; PyTorch would run it without.
+    """
+    with torch.enable_grad():
+        results = function(*args)
+    graph = Graph()
+    graph.walk([leaf for leaf in internals.pytree.tree_leaves(results) if _is_tracked(leaf)])
+    leaves, tracked = set(map(id, graph.leaves)), LOCAL.calls.tracked()
+    if any(id(leaf) in leaves if leaf.grad_fn is None else leaf.grad_fn in graph.nodes for leaf in tracked):
+        raise refused_reentrant("torch.utils.checkpoint with use_reentrant=True and no input that requires grad")
+    return internals.pytree.tree_map(lambda leaf: leaf.detach() if _is_tracked(leaf) else leaf, results)
+
+
+def _is_tracked(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
 def refuse_reentrant(graph: Graph) -> None:
@@ -122,6 +146,7 @@ def register() -> None:
     """Let PyTorch use the record above, and note the first passes of reentrant checkpoints."""
     internals.use_checkpoint_frame(_Frame)
     CheckpointFunction.forward = staticmethod(_forward)  # type: ignore[method-assign]
+    CheckpointFunction.apply = staticmethod(_apply)  # type: ignore[method-assign,assignment]
     # The first call of the library may be inside such a pass. Its end is not seen, so each False walks the stack then.
     if any(next(_frames(_REENTRANT, frame), None) for frame in sys._current_frames().values()):  # noqa: SLF001
         FIRST_PASSES.change(1)

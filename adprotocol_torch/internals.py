@@ -376,6 +376,14 @@ def memory_of(tensor: Any) -> int:
     return storage_of(tensor) if has_storage else id(tensor)
 
 
+def contents_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return what changes with the contents of a tensor: by an assignment to its ``.data``, or in place."""
+    # A third of the time of `memory_of`, where nothing wraps it.
+    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and level_of(tensor) == -1:
+        return storage_of(tensor), tensor._version
+    return memory_of(tensor), version_of(tensor)
+
+
 def stand_for(tensor: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
     """Return a tensor that stands for a parameter, with all that PyTorch reads off one, besides its flag."""
     if type(parameter) not in (Parameter, type(tensor)):

@@ -8,6 +8,7 @@ back afterwards. Hooks, buffers and submodules stay in place.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 # Python itself has room for calls of fewer modules in each other.
 _DEEPEST = 1_000
 
-# For each call under way those of its thread, the ids of the modules that it uses, and whether it changes them.
-_UNDER_WAY: dict[object, tuple[Calls, set[int], bool]] = {}
+# For each call under way those of its thread, the ids of the modules that it uses, whether it changes them, and whether
+# it is a pull, for which another pull waits.
+_UNDER_WAY: dict[object, tuple[Calls, set[int], bool, bool]] = {}
 
 
 @hookimpl
@@ -127,8 +129,14 @@ class _Contents(View):
         if not changed:
             return self._module, no_op if torch.compiler.is_dynamo_compiling() else _enter(self._owners, changes=False)
 
+        pairs = [
+            (old, filled[path], internals.contents_of(filled[path]))
+            for path, old in self.container.items()
+            if filled[path] is not old
+        ]
         # Again for a checkpoint that runs again, and for a pull that comes after the call.
-        return self._module, LOCAL.calls.change(lambda: _put(changed, _enter(self._owners, changes=True)))
+        restore = LOCAL.calls.change(lambda: _put(changed, _enter(self._owners, changes=True)))
+        return self._module, functools.partial(_put_back, restore, pairs)
 
     def others(self) -> list[Any]:
         """Return the tensors in other attributes."""
@@ -178,7 +186,7 @@ def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], None
     """Note that a call uses modules, and whether it puts other tensors there, until the returned function is called."""
     key = object()
     # Before the look at the others, so that of two threads one at least sees the other.
-    _UNDER_WAY[key] = (LOCAL.calls, set(map(id, owners)), changes)
+    _UNDER_WAY[key] = (LOCAL.calls, set(map(id, owners)), changes, LOCAL.is_pull_beginning)
 
     def leave() -> None:
         del _UNDER_WAY[key]
@@ -193,12 +201,31 @@ def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], None
 
 def _refuse_second_user(owners: list[torch.nn.Module], *, changes: bool = False) -> None:
     """Refuse modules in use in another thread, if it or this one puts other tensors there."""
-    for calls, used, changed in list(_UNDER_WAY.values()):
+    for calls, used, changed, _ in list(_UNDER_WAY.values()):
         if calls is not LOCAL.calls and (changes or changed) and not used.isdisjoint(map(id, owners)):
             raise ConcurrencyError(
                 f"a {type(owners[0]).__qualname__} given to adprotocol is in use in two threads (asking is a use), one "
                 f"in a call of grad with a where= for which it holds other tensors. {remedy('module-in-threads')}"
             )
+
+
+def is_another_pull() -> bool:
+    """Return whether a pull in another thread has put tensors into a module."""
+    return any(is_pull and calls is not LOCAL.calls for calls, _, _, is_pull in list(_UNDER_WAY.values()))
+
+
+@internals.skip  # a frame of its own where a graph breaks
+def _put_back(restore: Callable[[], None], pairs: list[tuple[torch.Tensor, torch.Tensor, tuple[int, int]]]) -> None:
+    """Put a module's tensors back; let them have what the call assigned to those in their place, as ActNorm does."""
+    restore()
+    for old, new, contents in pairs:
+        current = internals.contents_of(new)
+        if current != contents:
+            if current[0] != contents[0]:
+                old.data = new.data
+            elif current[0] != internals.memory_of(old):
+                with torch.no_grad():
+                    old.copy_(new)
 
 
 def _put(changed: list[_Change], leave: Callable[[], None]) -> Callable[[], None]:

@@ -75,15 +75,26 @@ class Calls:
 
         def renew() -> Callable[[], None]:
             calls = LOCAL.calls
-            undo = [calls.set_current(current), *[calls.change(change) for change in changes]]
+            undo = [calls.set_current(current)]
 
             def end() -> None:
                 for restore in reversed(undo):
                     restore()
 
+            try:
+                for change in changes:
+                    undo.append(calls.change(change))  # noqa: PERF401  (what has been changed is undone)
+            except BaseException:
+                end()
+                raise
             return end
 
         return renew
+
+    def tracked(self) -> list[torch.Tensor]:
+        """Return what the calls under way differentiate with respect to."""
+        calls = [getattr(change, "__self__", None) for change in self.changes]  # `Call.open`
+        return [leaf for call in calls for leaf in getattr(call, "tracked", ())]
 
     def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
@@ -122,6 +133,10 @@ class Calls:
 class _Local(threading.local):
     def __init__(self) -> None:
         self.calls: Calls = Calls()
+        # Around the last reentrant checkpoint.
+        self.is_grad_enabled: bool = True
+        # While a pull puts tensors into modules again.
+        self.is_pull_beginning: bool = False
 
 
 LOCAL = _Local()
@@ -228,13 +243,22 @@ def is_recording() -> bool:
 def freeze(value: torch.Tensor) -> torch.Tensor:
     """Return a constant to replace a parameter that no enclosing call differentiates."""
     parameter = value if type(value) is Parameter else parameter_of(value)
-    if parameter is None or not takes_gradient(parameter):
+    if parameter is None:
         return value
-    if torch.compiler.is_dynamo_compiling():
+    is_traced = torch.compiler.is_dynamo_compiling()
+    is_lazy = type(parameter) is not Parameter and torch.nn.parameter.is_lazy(parameter)
+    # One of inference mode autograd does not save, whatever its flag.
+    is_inference = not (is_traced or is_lazy) and value.is_inference()
+    if not (is_inference or takes_gradient(parameter)):
+        return value
+    if is_traced:
         raise refused_in_graph()
-    if type(parameter) is not Parameter and torch.nn.parameter.is_lazy(parameter):
+    if is_lazy:
         msg = "freeze: an uninitialized parameter, of a lazy module, is no constant yet; call the module once before"
         raise TreeError(msg)
+    if is_inference:
+        with torch.inference_mode(mode=False):
+            return stand_for(value.detach().clone(), parameter)
     if not LOCAL.calls.is_differentiated(value):
         return stand_for(value.detach(), parameter)
     if is_recording():

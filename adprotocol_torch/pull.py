@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol.errors import ConcurrencyError, UndecidableError
+from adprotocol_torch import modules
 from adprotocol_torch.aliases import refused_second_step
 from adprotocol_torch.call import refused_second
 from adprotocol_torch.checkpoints import refused_reentrant
 from adprotocol_torch.internals import functorch_is_active, memory_of, run_engine, set_grad_enabled, skip
+from adprotocol_torch.parameters import LOCAL, raise_flag
 from adprotocol_torch.tensors import laid_out
 from adprotocol_torch.tracking import within_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol.errors import UndecidableError
     from adprotocol_torch.call import Call
 
     Tensors = Sequence[torch.Tensor]
 
 _STRIDED = torch.strided
+# Notified at the end of each pull that puts tensors into modules.
+_PULLS = threading.Condition()
 
 
 class Pull:
     """The function that pulls cotangents of the outputs back, after the end of the call that made these."""
 
-    __slots__ = ("call", "is_over", "outputs", "renew")
+    __slots__ = ("call", "is_changing", "is_over", "outputs", "renew")
 
     def __init__(self, call: Call, outputs: list[Any]) -> None:
         self.call: Call = call
         self.outputs: list[Any] = outputs
         self.renew: Any = call.calls.renewal()
+        # Whether something besides this call's leaves is as it was in the call, while a pull runs.
+        self.is_changing: bool = len(call.calls.changes) > 1
         # A compiled function may give the memory that its derivative reads to that derivative.
         self.is_over: bool = False
 
@@ -59,16 +66,64 @@ class Pull:
         create = was_enabled and not call.sources and (call.again or any(map(within_gradient, given)))
         if create and not call.again:
             call.sign()
-        end = self.renew()
+        end = self._begin()
         set_grad_enabled(create)
         try:
             retain = not call.is_compiled
             gradients = gradients_of(call, ends, given, create_graph=create, retain_graph=retain, separate=given)
             self.is_over = call.is_compiled and len(ends) > 0
+        except RuntimeError as error:
+            if "backward through the graph a second time" not in str(error):
+                raise
+            raise refused_freed() from error
         finally:
             set_grad_enabled(was_enabled)
             end()
         return without_derivative(gradients, call.sources) if call.sources else gradients
+
+    def _begin(self) -> Callable[[], None]:
+        """Let all be as it was in the call, until the returned function is called; pulls of a module take turns."""
+        undo: list[Callable[[], Any]] = []
+        if self.is_changing:
+            undo.append(self._take_turn())
+            # What the engine ran in a thread of its own, for a GPU, would not see it, and would wait for this pull.
+            threads = torch.autograd.set_multithreading_enabled(False)
+            undo.append(lambda: threads.__exit__(None, None, None))
+        else:
+            undo.append(self.renew())
+        # Its user may have turned a flag off since the call.
+        undo += [raise_flag(leaf) for leaf in self.call.tracked if leaf.is_leaf and not leaf.requires_grad]
+
+        def end() -> None:
+            while undo:
+                undo.pop()()
+            if self.is_changing:
+                with _PULLS:
+                    _PULLS.notify_all()
+
+        return end
+
+    def _take_turn(self) -> Callable[[], None]:
+        with _PULLS:
+            LOCAL.is_pull_beginning = True
+            try:
+                while True:
+                    try:
+                        return self.renew()  # type: ignore[no-any-return]
+                    except ConcurrencyError:
+                        if not modules.is_another_pull():
+                            raise
+                    _PULLS.wait()
+            finally:
+                LOCAL.is_pull_beginning = False
+
+
+def refused_freed() -> UndecidableError:
+    """Return the error for a pull whose graph is gone."""
+    return UndecidableError(
+        "pull cannot run, for a backward() or torch.autograd.grad through the value, or through a gradient that pull "
+        "returned, has freed the graph of the function; call it with retain_graph=True, or use adprotocol.grad there"
+    )
 
 
 def gradients_of(  # noqa: PLR0913
@@ -99,12 +154,16 @@ def gradients_of(  # noqa: PLR0913
                 leaf.grad = gradient
         if changed:
             raise refused_reentrant("an autograd.Function, as a library's checkpoint, that runs backward() inside")
+    # Not registered with the leaf: pulls in two threads would, at one time, and an outer derivative through a copy runs
+    # them where it reaches the outer call.
+    for place, hook in call.hooks:
+        if gradients[place] is not None:
+            with torch.set_grad_enabled(create_graph):
+                hooked = hook(gradients[place])
+            gradients[place] = gradients[place] if hooked is None else hooked
     for i, leaf in enumerate(tracked):
         gradient = gradients[i]
         if gradient is None:
-            if call.once and call.owners:
-                what = "torch.utils.checkpoint with use_reentrant=True and no input that requires grad"
-                raise refused_reentrant(what)
             gradients[i] = torch.zeros_like(leaf)
         # The usual ones need no call; one that is batched has the format of its rows.
         elif not (

@@ -28,6 +28,7 @@ import torch
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import search
 from adprotocol_torch import attributes, distributed, internals
+from adprotocol_torch.parameters import parameter_of
 from adprotocol_torch.tensors import is_float
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
     buffers = {id(buffer) for buffer in module.buffers()}
     # A call may change a buffer in place; so the stand-in has its own.
     memo: dict[int, Any] = {
-        id(old): after[name].clone() if id(old) in buffers else after[name] for name, old in before.items()
+        id(old): after[name].clone() if id(old) in buffers else _with_attributes(after[name], old)
+        for name, old in before.items()
     }
     replaced = {id(old) for old in before.values() if memo[id(old)] is not old}
     parts = {id(part) for part in (*owners, *before.values())}
@@ -76,10 +78,34 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
     except (RuntimeError, TypeError, copy.Error) as error:
         raise refused(module, f", which cannot be copied: {error}") from error
     for owner in copied.modules():
-        for name in cached[type(owner)]:
+        for name in _cached_names(type(owner)):
             vars(owner).pop(name, None)
+    for path, owner in module.named_modules():
+        if isinstance(owner, torch.fx.GraphModule):
+            _complete(owner, copied.get_submodule(path), memo)
     _refuse_references([(owner, *item) for owner in copied.modules() for item in _attributes(owner)], replaced)
     return copied
+
+
+def _with_attributes(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the attributes that a module may read off its parameter; they are set on an alias."""
+    parameter = parameter_of(old)
+    if parameter is None or isinstance(new, torch.nn.Parameter) or vars(parameter).keys() <= vars(new).keys():
+        return new
+    alias = new.view_as(new)
+    vars(alias).update({**vars(parameter), **vars(new)})
+    return alias
+
+
+def _complete(module: torch.fx.GraphModule, copied: torch.nn.Module, memo: dict[int, Any]) -> None:
+    """Give a copy what a GraphModule's own ``__deepcopy__`` loses: attributes, hooks, and what is a parameter."""
+    for path, owner in module.named_modules():
+        parameters, buffers, _ = internals.tables_of(copied.get_submodule(path))
+        parameters.update({name: buffers.pop(name) for name in internals.tables_of(owner)[0] if name in buffers})
+    held = vars(copied)
+    hooks = ("_forward_", "_backward_", "_is_full_")
+    lost = {name: value for name, value in vars(module).items() if name not in held or name.startswith(hooks)}
+    held.update(copy.deepcopy(lost, memo))
 
 
 def _attributes(owner: torch.nn.Module) -> list[tuple[str, Any]]:

@@ -208,7 +208,7 @@ class HostCall:
         import numpy as np  # noqa: PLC0415
 
         is_known = lookup(type(leaf)).kind in (NUMPY, PLAIN) and not isinstance(leaf, np.ma.MaskedArray)
-        if is_known and _is_array(leaf):
+        if is_known and _is_array(leaf) and (_is_numpys(leaf) or not hasattr(leaf, "dtype")):
             return np.array(leaf, order="C")
         msg = (
             f"{self.host.name} returned {kind_of(leaf)}; return NumPy arrays (no masked ones), numbers, or a structure"
@@ -254,13 +254,21 @@ def _may_mix(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 def read_only(value: Any) -> Any:
-    """Return an array of NumPy, or of a library without AD, as one of NumPy that cannot be written to."""
+    """Return an array of NumPy, or of a library without AD, as one of NumPy that cannot be written to.
+
+    NumPy would make an array of one object of a sparse matrix of SciPy, which comes as it is.
+    """
     binding = lookup(type(value))
-    if binding.kind is not NUMPY:
+    if binding.kind is not NUMPY or not _is_numpys(value):
         return value
     view = _of_numpy(value) if binding is BINDINGS.WITHOUT_AD else value.view()
     view.flags.writeable = False
     return view
+
+
+def _is_numpys(array: Any) -> bool:
+    """Return whether NumPy can make an array of the elements of an array."""
+    return hasattr(array, "__array__") or hasattr(array, "__dlpack__")
 
 
 def _of_numpy(array: Any) -> Any:

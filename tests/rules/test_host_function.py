@@ -214,3 +214,13 @@ def test_rows_of_arguments_of_different_rank_are_not_mixed(ad, shape, size):
     # Of all pairs of rows, in two leading axes.
     pairs = ad.vmap(lambda x: ad.vmap(lambda t: good(x, t))(ad.make(t)))(ad.make(x))
     assert close(pairs, x[:, None] * t[:, None])
+
+
+@pytest.mark.parametrize("kind", ["csr_matrix", "coo_array"])
+@pytest.mark.parametrize("like", [None, lambda matrix, x: np.zeros(matrix.shape[0])])
+@beyond_numpy
+def test_a_sparse_matrix_of_scipy_comes_as_it_is(ad, like, kind):
+    matrix = getattr(pytest.importorskip("scipy.sparse"), kind)(np.arange(6.0).reshape(2, 3))
+    assert close(host_function(lambda matrix, x: matrix @ x, like=like)(matrix, ad.make([1.0, 1.0, 1.0])), [3.0, 12.0])
+    with pytest.raises(RuleError, match=r"returned a c.*return NumPy arrays"):
+        host_function(lambda matrix, _x: matrix)(matrix, ad.make(1.0))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adprotocol import grad
+from adprotocol import grad, vjp
 from adprotocol.errors import TreeError
 
 ONE = torch.tensor(1.0)
@@ -94,3 +94,87 @@ def test_a_lazy_parameter_that_is_frozen_is_refused():
     net = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.Linear(3, 1))
     with pytest.raises(TreeError, match="uninitialized parameter"):
         grad(lambda net: net(torch.ones(2, 4)).sum(), where="1.*")(net)
+
+
+class ActNorm(torch.nn.Module):
+    """Set its parameters from the first batch, as the layers of normalising flows do."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_scale, self.shift = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
+        self.register_buffer("is_set", torch.tensor(0.0))
+
+    def forward(self, x):
+        if not self.is_set:
+            self.log_scale.data = -x.std(0).log().data
+            self.shift.data = -(x.mean(0) * self.log_scale.exp()).data
+            self.is_set = torch.tensor(1.0)
+        return x * self.log_scale.exp() + self.shift
+
+
+def flow():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(2, 2), ActNorm(), torch.nn.Linear(2, 1))
+
+
+def table():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Embedding(3, 2, max_norm=0.1), torch.nn.Linear(2, 1))
+    net[0].weight.data.mul_(5.0)
+    return net
+
+
+def squared_norm(gradient):
+    return sum((part**2).sum() for part in gradient.values() if part is not None)
+
+
+CALLS = {
+    "grad": lambda loss, where: grad(loss, where=where),
+    "nested": lambda loss, where: grad(lambda net: squared_norm(grad(loss, where=where)(net))),
+    "pull": lambda loss, where: lambda net: vjp(loss, net, where=where)[1](1.0),
+    "pull inside": lambda loss, where: grad(lambda net: squared_norm(vjp(loss, net, where=where)[1](1.0)[0])),
+    "no_grad": lambda loss, where: torch.no_grad()(grad(lambda net: squared_norm(grad(loss, where=where)(net)))),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("where", [None, "0.*", "1.*"])
+@pytest.mark.parametrize(
+    ("make", "x"), [(flow, 5 * torch.linspace(-1, 2, 12).reshape(6, 2).sin() + 3), (table, torch.tensor([0, 2]))]
+)
+def test_what_a_call_assigns_to_a_parameter_reaches_it(make, x, where, call):
+    net, plain = make(), make()
+    held = list(net.parameters())
+
+    def loss(net):
+        return (net(x) ** 2).mean()
+
+    expected = loss(plain)
+    CALLS[call](loss, where)(net)
+    assert all(one is other for one, other in zip(net.parameters(), held, strict=True))
+    torch.testing.assert_close(net.state_dict(), plain.state_dict())
+    torch.testing.assert_close(loss(net), expected)
+
+
+def test_what_a_call_assigns_reaches_a_parameter_where_the_call_fails():
+    net, plain = flow(), flow()
+    x = torch.linspace(-1, 2, 12).reshape(6, 2).sin()
+
+    def loss(net):
+        net(x)
+        raise ZeroDivisionError
+
+    plain(x)
+    with pytest.raises(ZeroDivisionError):
+        grad(loss, where="2.*")(net)
+    torch.testing.assert_close(net.state_dict(), plain.state_dict())
+
+
+def test_a_step_between_call_and_pull_stays():
+    net, x = flow(), torch.linspace(-1, 2, 12).reshape(6, 2).sin()
+    _, pull = vjp(lambda net: net(x).sum(), net, where="2.*")
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.data = torch.full_like(parameter, 7.0)
+    pull(1.0)
+    assert all((parameter == 7.0).all() for parameter in net.parameters())

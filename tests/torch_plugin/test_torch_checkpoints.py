@@ -1,5 +1,7 @@
 """Questions inside `torch.utils.checkpoint`, whose backward pass runs the function again."""
 
+import threading
+
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -100,6 +102,8 @@ WAYS = {
     "data": lambda m, x: checkpoint(m.block, x, use_reentrant=True),
     "frozen": lambda m, x: checkpoint(m.block, x * m.stem.detach(), use_reentrant=True),
     "library": lambda m, x: Own.apply(m.block, x * m.stem),
+    "data, used outside too": lambda m, x: checkpoint(m.block, x, use_reentrant=True) + m.block(x),
+    "data, by a function": lambda m, x: checkpoint(lambda x: {"y": m.block(x)}, x, use_reentrant=True)["y"],
     "used outside too": lambda m, x: Own.apply(m.block, x * m.stem) + m.block(x),
 }
 
@@ -125,6 +129,62 @@ def test_a_frozen_block_in_such_a_checkpoint_is_right(way):
     gradient = grad(lambda m: m(torch.ones(1, 1)), where="head.weight")(net)["head.weight"]
     with torch.no_grad():
         torch.testing.assert_close(gradient, WAYS[way](net, torch.ones(1, 1)))
+
+
+def no_grad_teacher(m, x):
+    with torch.no_grad():
+        return checkpoint(m.block, x, use_reentrant=True)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+@pytest.mark.parametrize(
+    ("way", "where"),
+    [(WAYS["data"], ["head.*", "unused.*"]), (WAYS["frozen"], ["head.*", "un*"]), (no_grad_teacher, "*")],
+)
+@pytest.mark.parametrize("call", [grad, nested], ids=["grad", "nested"])
+def test_zeros_beside_a_reentrant_checkpoint_that_loses_nothing(way, where, call):
+    net = Adapted(way)
+    gradient = call(lambda m: m(torch.ones(1, 1)) ** 2, where=where)(net)
+    assert gradient["unused.weight"].item() == 0.0
+    y = net.block(torch.ones(1, 1)).item()
+    expected = 2 * y * y * (net.head.weight.item() if call is grad else 1)
+    torch.testing.assert_close(gradient["head.weight"].item(), expected)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_a_reentrant_checkpoint_that_loses_a_closed_over_tensor_is_refused():
+    w, x = torch.tensor(3.0), torch.tensor(2.0)
+    with pytest.raises(UndecidableError, match="use_reentrant=False"):
+        grad(lambda w: w**2 + checkpoint(lambda x: w * x, x, use_reentrant=True))(w)
+    # One of an outer derivative, and one that no call differentiates.
+    with pytest.raises(UndecidableError, match="use_reentrant=False"):
+        grad(lambda w: grad(lambda v: v * checkpoint(lambda x: w * x, x, use_reentrant=True))(w))(w)
+    v = torch.tensor(5.0, requires_grad=True)
+    assert grad(lambda w: w * checkpoint(lambda x: v * x, x, use_reentrant=True))(w) == 10.0
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_reentrant_checkpoints_of_another_thread_are_no_hindrance():
+    net, other = Adapted(lambda m, x: m.block(x)), Adapted(WAYS["data"])
+    begun, stop = threading.Event(), threading.Event()
+
+    def evaluate():
+        while not stop.is_set():
+            other(torch.ones(1, 1))
+            begun.set()
+
+    def loss(m):
+        begun.clear()
+        begun.wait(10)
+        return m(torch.ones(1, 1))
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    try:
+        assert grad(loss)(net)["unused.weight"].item() == 0.0
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_zeros_for_a_parameter_that_the_function_ignores_and_an_error_where_it_ignores_all():

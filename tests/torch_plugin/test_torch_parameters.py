@@ -120,3 +120,26 @@ def test_a_parametrisation_reads_the_original():
     layer.requires_grad_(False)
     gradient = grad(lambda layer: layer(X).sum(), where="*.original")(layer)["parametrizations.weight.original"]
     torch.testing.assert_close(gradient, 4 * X.sum(0, keepdim=True))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+@pytest.mark.parametrize("where", ["0.*", "1.*", None])
+def test_a_module_made_under_inference_mode_and_frozen_in_part(where, mode):
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 1)).double()
+
+    with torch.inference_mode():
+        net = make()
+    net[2].requires_grad_(requires_grad=False)
+    plain, x = make(), torch.linspace(-1, 1, 6).double().reshape(2, 3)
+    plain[2].requires_grad_(requires_grad=False)
+
+    def loss(net):
+        return (net(x) ** 3).sum()
+
+    expected = grad(loss, where=where)(plain)
+    with mode():
+        found = [grad(loss, where=where)(net), adprotocol.vjp(loss, net, where=where)[1](1.0)[0]]
+    for gradient in found:
+        torch.testing.assert_close(gradient, expected)

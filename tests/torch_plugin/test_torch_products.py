@@ -1,6 +1,8 @@
 """Products with a Jacobian on PyTorch: modules, checkpoints, levels of torch.func, compiled functions, threads."""
 
+import concurrent.futures
 import threading
+import time
 
 import closeness
 import pytest
@@ -223,3 +225,108 @@ def test_a_jacobian_lies_in_memory_of_its_own():
     whole = jacobian(lambda x: torch.stack([x.sum(), torch.ones(())]))(X)
     whole += 1.0
     assert close(whole, [[2.0, 2.0], [1.0, 1.0]])
+
+
+class Slow(torch.autograd.Function):
+    """Let two backward passes run at one time, if nothing keeps one waiting."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        time.sleep(0.05)
+        return cotangent
+
+
+def at_once(*functions):
+    """Call functions in threads of their own; return what they returned, or raised."""
+    with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:
+        futures = [pool.submit(function) for function in functions]
+    return [future.exception() or future.result() for future in futures]
+
+
+@pytest.mark.parametrize("where", ["0.*", "2.*", None])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_pulls_of_a_module_at_one_time(where, calls):
+    module, x = network(), torch.ones(3, 2)
+    module[0].requires_grad_(requires_grad=False)
+    held, flags = list(module.parameters()), [p.requires_grad for p in module.parameters()]
+
+    def run(module):
+        return checkpoint(lambda x: Slow.apply(module(x)), x, use_reentrant=False).sum()
+
+    pulls = [vjp(run, module, where=where)[1] for _ in range(calls)]
+    expected = grad(lambda module: module(x).sum(), where=where)(module)
+    for (found,) in at_once(*[lambda pull=pull: pull(1.0) for pull in pulls * 2]):
+        torch.testing.assert_close(found, expected)
+    assert [p.requires_grad for p in module.parameters()] == flags
+    assert all(one is other for one, other in zip(module.parameters(), held, strict=True))
+
+
+def test_a_pull_that_is_refused_leaves_no_flag_behind():
+    module = network()
+    module[0].requires_grad_(requires_grad=False)
+    running, seen = threading.Event(), threading.Event()
+    _, pull = vjp(lambda module: module(X).sum(), module, where="0.*")
+
+    def loss(module):
+        running.set()
+        assert seen.wait(60)
+        return module(X).sum()
+
+    thread = threading.Thread(target=lambda: grad(loss, where="2.weight")(module))
+    thread.start()
+    try:
+        assert running.wait(60)
+        with pytest.raises(ConcurrencyError):
+            pull(1.0)
+    finally:
+        seen.set()
+        thread.join()
+    assert [p.requires_grad for p in module.parameters()] == [False, False, True, True]
+    module.requires_grad_(requires_grad=True)
+    assert None not in grad(lambda module: module(X).sum())(module).values()
+    assert close(pull(1.0)[0]["0.weight"], grad(lambda m: m(X).sum(), where="0.*")(module)["0.weight"])
+
+
+def test_gradient_hooks_run_once_in_each_of_two_pulls_at_one_time():
+    p = torch.nn.Parameter(torch.tensor(2.0))
+    p.register_hook(lambda gradient: 10.0 * gradient)
+    found = []
+
+    def outer(p):
+        _, pull = vjp(lambda p: Slow.apply(p**2), p)
+        found.extend(at_once(*[lambda: pull(1.0)[0]] * 2))
+        return p
+
+    grad(outer)(p)
+    assert [one.item() for one in found] == [40.0, 40.0]
+
+
+@pytest.mark.parametrize("make", [lambda m: m, lambda m: lambda x: checkpoint(m, x, use_reentrant=False)])
+def test_a_pull_after_a_flag_is_off_is_that_of_the_call(make):
+    module = network()
+    expected = grad(lambda module: module(X).sum())(module)
+    _, pull = vjp(lambda module: make(module)(X).sum(), module)
+    module.requires_grad_(requires_grad=False)
+    torch.testing.assert_close(pull(1.0)[0], expected)
+    torch.testing.assert_close(pull(1.0)[0], expected)
+    assert not any(p.requires_grad for p in module.parameters())
+    module.requires_grad_(requires_grad=True)
+    torch.testing.assert_close(grad(lambda module: module(X).sum())(module), expected)
+
+
+@pytest.mark.parametrize("through", ["value", "gradient"])
+def test_a_pull_whose_graph_a_backward_has_freed_says_what_would_have_kept_it(through):
+    x, cotangent = X.clone().requires_grad_(), ONES.clone().requires_grad_()
+    value, pull = vjp(torch.tanh, x)
+    result = value if through == "value" else pull(cotangent)[0]
+    result.sum().backward(retain_graph=True)
+    assert close(pull(ONES)[0], 1 - torch.tanh(X) ** 2)
+    result.sum().backward()
+    with pytest.raises(UndecidableError, match="retain_graph=True"):
+        pull(ONES)
+    # Another call has a graph of its own.
+    assert close(vjp(torch.tanh, x)[1](ONES)[0], 1 - torch.tanh(X) ** 2)

@@ -402,3 +402,56 @@ def test_parts_of_trees_of_constants_in_a_graph():
     assert empty == {"n": None, "s": None}
     assert rest == {"a": {"w": None, "n": 3}, "b": {"n": 1, "s": None}, "z": [4, (5,)]}
     assert joined == keys == ["a", "b", "z"]
+
+
+def dropout_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.fx.symbolic_trace(dropout_net()),
+        lambda: torch.export.export(dropout_net(), (torch.ones(5, 3).double(),)).module(),
+        lambda: nn.Sequential(torch.fx.symbolic_trace(dropout_net()[:2]), dropout_net()[2:]),
+    ],
+    ids=["fx", "export", "part"],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_graph_modules_keep_hooks_settings_and_what_is_a_parameter(make):
+    """`copy.deepcopy` makes a class of its own for each, and loses the rest."""
+    module, expected, x = make(), make(), torch.linspace(-1, 1, 15).double().reshape(5, 3)
+    for net in (module, expected):
+        for part in [part for part in net.modules() if isinstance(part, torch.fx.GraphModule)]:
+            part.register_forward_hook(lambda _module, _args, _kwargs, output: output * 3, with_kwargs=True)
+    params, rest = partition(module)
+    halved = combine({name: None if p is None else p / 2 for name, p in params.items()}, rest, like=module)
+    with torch.no_grad():
+        for parameter in expected.parameters():
+            parameter.mul_(0.5)
+    results = []
+    for net in (halved, expected):
+        torch.manual_seed(1)
+        results.append(net(x))
+    torch.testing.assert_close(*results)
+    selected = [name for name, taken in adprotocol.trainable_mask(halved).items() if taken]
+    assert selected == [name for name, p in params.items() if p is not None]
+
+
+def test_attributes_of_a_parameter_are_on_what_takes_its_place():
+    class Readout(nn.Linear):  # as in mup
+        def forward(self, x):
+            return super().forward(x / self.weight.width)
+
+    module, x = Readout(2, 1, bias=False), torch.ones(2)
+    module.weight.width = 4.0
+    doubled = 2.0 * module.weight.detach()
+    gradient = grad(lambda w: combine({"weight": w}, like=module)(x).sum())(doubled)
+    torch.testing.assert_close(gradient, torch.full((1, 2), 0.25))
+    stand_in = combine({"weight": doubled}, like=module)
+    torch.testing.assert_close(stand_in(x), 2.0 * module(x))
+    torch.testing.assert_close(grad(lambda net: net(x).sum())(stand_in)["weight"], gradient)
+    assert not hasattr(doubled, "width")
+    again = grad(lambda m: combine({"weight": 2.0 * m.weight}, like=m)(x).sum(), where="weight")(module)
+    torch.testing.assert_close(again["weight"], 2.0 * gradient)
