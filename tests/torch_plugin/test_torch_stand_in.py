@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import adprotocol
-from adprotocol import combine, non_differentiable, partition, value_and_grad, within_gradient
+from adprotocol import combine, grad, non_differentiable, partition, value_and_grad, within_gradient
 from adprotocol.errors import UndecidableError
 
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
