@@ -146,7 +146,7 @@ def register() -> None:
     """Let PyTorch use the record above, and note the first passes of reentrant checkpoints."""
     internals.use_checkpoint_frame(_Frame)
     CheckpointFunction.forward = staticmethod(_forward)  # type: ignore[method-assign]
-    CheckpointFunction.apply = staticmethod(_apply)  # type: ignore[method-assign,assignment]
+    CheckpointFunction.apply = staticmethod(_apply)  # type: ignore[method-assign]
     # The first call of the library may be inside such a pass. Its end is not seen, so each False walks the stack then.
     if any(next(_frames(_REENTRANT, frame), None) for frame in sys._current_frames().values()):  # noqa: SLF001
         FIRST_PASSES.change(1)
