@@ -17,6 +17,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax._src import config as _config  # ensure_compile_time_eval
 from jax._src import core as _core  # trace_ctx, the active trace
 from jax._src import tree_util as _tree_util
 from jax._src import util as _util  # which classes caches hold weakly
@@ -133,6 +134,22 @@ def is_eager() -> bool:
     # These evaluate as the trace around them does.
     evaluating = (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)
     return isinstance(next(trace for trace in _active_traces() if not isinstance(trace, evaluating)), _core.EvalTrace)
+
+
+def is_concrete(value: Any) -> bool:
+    """Return whether Python may look at an array: its operations are run, and at most grad and jvp wrap its elements.
+
+    The public ``jax.core.is_concrete``, which is deprecated, asks about the array alone; in a program that is traced
+    an operation on any array is written down.
+    """
+    if type(_trace_ctx.trace) is not _core.EvalTrace and any(map(_is_staging, _active_traces())):
+        return False
+    return type(value) is ArrayImpl or _core.is_concrete(value)
+
+
+def _is_staging(trace: Any) -> bool:
+    # Not within ``jax.ensure_compile_time_eval``, as far as constants go; no public name reads that setting.
+    return isinstance(trace, _pe.DynamicJaxprTrace) and not _config.eager_constant_folding.value
 
 
 def concrete(value: Any) -> Any:

@@ -107,6 +107,26 @@ def questions_try_it_out():
     return {"within_gradient": within_gradient}
 
 
+def always(answer):
+    return {"is_concrete": lambda _value: answer}
+
+
+MUTANTS["all-is-concrete"], BREAKS["all-is-concrete"] = partial(always, True), ("is_concrete",)
+MUTANTS["nothing-is-concrete"], BREAKS["nothing-is-concrete"] = partial(always, False), ("is_concrete",)
+
+
+@mutant("is_concrete")
+def batches_are_concrete():
+    """What stands for many values under vmap is taken for one."""
+    return {"is_concrete": lambda value: isinstance(value, toyad.Batched) or right.is_concrete(value)}
+
+
+@mutant("is_concrete")
+def what_is_differentiated_is_not_concrete():
+    """A tracer is taken for a value that is not there, also under an eager grad."""
+    return {"is_concrete": lambda value: not isinstance(value, toyad.Tracer) and right.is_concrete(value)}
+
+
 # constants
 
 
