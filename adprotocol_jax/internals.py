@@ -144,7 +144,7 @@ def is_concrete(value: Any) -> bool:
     """
     if type(_trace_ctx.trace) is not _core.EvalTrace and any(map(_is_staging, _active_traces())):
         return False
-    return type(value) is ArrayImpl or _core.is_concrete(value)
+    return type(value) is ArrayImpl or bool(_core.is_concrete(value))  # type: ignore[no-untyped-call]
 
 
 def _is_staging(trace: Any) -> bool:

@@ -21,6 +21,7 @@ from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad, graph
 from torch.nn import Parameter
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, checkpoint
 
@@ -283,7 +284,7 @@ def is_compiler_mode_on() -> bool:
 
 
 # The classes of tensors without elements: two of PyTorch's compilers, not public, and what a lazy module begins with.
-WITHOUT_ELEMENTS = (FakeTensor, FunctionalTensor, torch.nn.parameter.UninitializedTensorMixin)
+WITHOUT_ELEMENTS = (FakeTensor, FunctionalTensor, UninitializedParameter, UninitializedBuffer)
 
 
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:

@@ -32,6 +32,7 @@ FIRST = {
     "cookbook": "batch norm; LoRA; teacher; distillation; EMA; moving average; straight-through; array_namespace",
     "non_differentiable": "stop_gradient; stop gradient; detach; non_differentiable",
     "prevent_gradient": "prevent_gradient",
+    "is_concrete": "is_concrete",
     "cond": "cond",
     "where": "where; NaN; nan; double where",
     "quickstart": "install",

@@ -108,7 +108,7 @@ def questions_try_it_out():
 
 
 def always(answer):
-    return {"is_concrete": lambda _value: answer}
+    return {"is_concrete": lambda value: answer}
 
 
 MUTANTS["all-is-concrete"], BREAKS["all-is-concrete"] = partial(always, True), ("is_concrete",)
