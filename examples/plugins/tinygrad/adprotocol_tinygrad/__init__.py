@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinygrad import Tensor
+from tinygrad.uop.ops import Ops
 
 from adprotocol.hookspecs import hookimpl
 from adprotocol_tinygrad import graph, label, realisation, replay
@@ -32,6 +33,7 @@ __all__ = [
     "freeze",
     "harness",
     "identity",
+    "is_concrete",
     "non_differentiable",
     "trainable",
     "vjp",
@@ -64,6 +66,13 @@ def within_gradient(value: Any) -> bool:
 def non_differentiable(value: Any) -> Any:
     """Detach; a copy of the constant is one as well, by the flag that `clone` hands on."""
     return value.detach().is_param_(is_param=False) if value.is_floating_point() else value
+
+
+@hookimpl
+def is_concrete(value: Any) -> bool:
+    """Answer False while `TinyJit` captures, and for what depends on an argument of a `function`."""
+    inputs = (node for node in value.uop.toposort(enter_calls=False) if node.op is Ops.PARAM)
+    return not replay.engine.capturing and next(inputs, None) is None
 
 
 @hookimpl
