@@ -144,6 +144,7 @@ def _holds_objects(array: Any) -> bool:  # noqa: ARG001
 
 
 @substitute_for(builtins.ask_array)
+@substitute_for(is_concrete.array_is_concrete)
 def _ask_array(array: Any) -> bool:  # noqa: ARG001
     return False
 
@@ -171,14 +172,8 @@ def answer_at_once(values: tuple[Any, ...]) -> bool | None:  # noqa: ARG001
 @substitute_for(is_concrete.is_concrete)
 def _is_concrete(*values: Any) -> bool:
     if not values:
-        raise is_concrete.no_values()
+        raise within_gradient.no_values("is_concrete")
     return is_concrete.all_concrete(values)
-
-
-# An array of NumPy is a tensor in a graph.
-@substitute_for(is_concrete.array_is_concrete)
-def _array_is_concrete(array: Any) -> bool:  # noqa: ARG001
-    return False
 
 
 # Dynamo cannot run the explanation of a plugin, and shows an error that is raised as a text.

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._dispatch.table import TABLE, lookup
+from adprotocol._hooks.within_gradient import no_values
 from adprotocol._trees.held import check_opaque, expand, holds_objects
 from adprotocol._trees.traversal import tree_leaves
-from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import NoValuesError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from adprotocol._typing import Any
 
 
 def is_concrete(value: Any = UNSET, /, *others: Any) -> bool:
@@ -47,25 +44,20 @@ def is_concrete(value: Any = UNSET, /, *others: Any) -> bool:
 
     After ``jax.core.is_concrete``, and PennyLane's ``qml.math.is_abstract``.
     """
-    if others:
-        return all_concrete((value, *others))
-    try:
-        query = TABLE[type(value)].is_concrete
-    except KeyError:
-        pass  # answered below, so that an error there is not chained to this one
-    else:
-        return query(value)
+    binding = None if others else TABLE.get(type(value))
+    if binding is not None:
+        return binding.is_concrete(value)
     if value is UNSET:
-        raise no_values()
-    return all_concrete((value,))
+        raise no_values("is_concrete")
+    return all_concrete((value, *others))
 
 
-def all_concrete(values: Collection[Any]) -> bool:
+def all_concrete(values: tuple[Any, ...]) -> bool:
     """Answer for several values of any kind, and for all that an object with a view shows."""
-    for leaf in expand(tree_leaves(tuple(values)), whole=True):
+    for leaf in expand(tree_leaves(values), whole=True):
         binding = lookup(type(leaf))
         if binding.kind is OPAQUE:
-            check_opaque(leaf, tuple(values))
+            check_opaque(leaf, values)
         elif not binding.is_concrete(leaf):
             return False
     return True
@@ -74,11 +66,3 @@ def all_concrete(values: Collection[Any]) -> bool:
 def array_is_concrete(value: Any) -> bool:
     """Answer for an array without AD: True, unless its elements are objects that say otherwise."""
     return not holds_objects(value) or all_concrete((value,))
-
-
-def no_values() -> NoValuesError:
-    """Return the error for a call without values."""
-    return NoValuesError(
-        "is_concrete() was called without values; the answer depends only on the values (there is no ambient flag): "
-        "pass the arrays that Python is to look at"
-    )

@@ -127,6 +127,13 @@ def what_is_differentiated_is_not_concrete():
     return {"is_concrete": lambda value: not isinstance(value, toyad.Tracer) and right.is_concrete(value)}
 
 
+@mutant("is_concrete")
+def a_question_about_nothing_is_true():
+    """`is_concrete` without values is no error."""
+    real = adprotocol.is_concrete
+    return {"adprotocol.is_concrete": lambda *values: not values or real(*values)}
+
+
 # constants
 
 
