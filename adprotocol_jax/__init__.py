@@ -46,6 +46,7 @@ _PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stag
 _ABSTRACT = (jax.ShapeDtypeStruct, jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
 # Global names save time: a model has thousands of leaves.
 _CONCRETE, _is_differentiated = internals.ArrayImpl, internals.is_differentiated
+_CONTEXT, _EVALUATES = internals.trace_context, internals.EvalTrace
 
 
 @hookimpl
@@ -100,8 +101,8 @@ def prevent_gradient(value: Any, message: str) -> Any:
 @hookimpl
 def is_concrete(value: Any) -> bool:
     """Answer for arrays by the trace; a number that was differentiated is one, and a type has no elements."""
-    if type(value) is _CONCRETE:
-        return is_concrete_array(value)
+    if type(value) is _CONCRETE and type(_CONTEXT.trace) is _EVALUATES:
+        return True
     return isinstance(value, (int, float, complex, *_PROGRAMS)) or (
         not isinstance(value, _ABSTRACT) and is_concrete_array(value)
     )

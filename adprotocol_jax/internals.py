@@ -55,6 +55,9 @@ BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
 
 _ShapedArray, _Zero, _trace_ctx = jax.core.ShapedArray, ad.Zero, _core.trace_ctx
 
+# What tells the innermost active trace, and the class of that of eager code.
+trace_context, EvalTrace = _core.trace_ctx, _core.EvalTrace
+
 
 def type_like(value: Any) -> Any:
     """Return the shape and dtype that an array, NumPy's or JAX's, has in JAX."""
@@ -142,9 +145,7 @@ def is_concrete(value: Any) -> bool:
     The public ``jax.core.is_concrete``, which is deprecated, asks about the array alone; in a program that is traced
     an operation on any array is written down.
     """
-    if type(_trace_ctx.trace) is not _core.EvalTrace and any(map(_is_staging, _active_traces())):
-        return False
-    return type(value) is ArrayImpl or bool(_core.is_concrete(value))  # type: ignore[no-untyped-call]
+    return not any(map(_is_staging, _active_traces())) and bool(_core.is_concrete(value))  # type: ignore[no-untyped-call]
 
 
 def _is_staging(trace: Any) -> bool:

@@ -140,7 +140,10 @@ def test_an_exported_program_has_the_answer_false(strict):
 
 
 def test_behind_a_graph_break_eager_code_gets_the_answer_of_eager_code():
-    eager = torch.compiler.disable(is_concrete)
+    @torch.compiler.disable
+    def eager(x):
+        return is_concrete(x)
+
     compiled = torch.compile(lambda x: (2 * x, eager(x), is_concrete(x)), backend="eager")
     assert compiled(TENSOR)[1:] == (True, False)
 
