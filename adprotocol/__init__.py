@@ -17,6 +17,7 @@ __all__ = [
     "explain",
     "grad",
     "host_function",
+    "is_concrete",
     "jacobian",
     "jvp",
     "non_differentiable",

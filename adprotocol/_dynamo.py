@@ -22,7 +22,7 @@ import functools
 from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import builtins, prevent_gradient, within_gradient
+from adprotocol._hooks import builtins, is_concrete, prevent_gradient, within_gradient
 from adprotocol._hooks.where import arrays_held
 from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.outline import outlined
@@ -151,6 +151,7 @@ def _holds_objects(array: Any) -> bool:  # noqa: ARG001
 
 
 @substitute_for(builtins.ask_array)
+@substitute_for(is_concrete.array_is_concrete)
 def _ask_array(array: Any) -> bool:  # noqa: ARG001
     return False
 
@@ -173,6 +174,13 @@ def _within_gradient(*values: Any) -> Any:
 def answer_at_once(values: tuple[Any, ...]) -> bool | None:  # noqa: ARG001
     """Answer for values that the compiler knows, which takes it less than tracing what asks; for plugins to replace."""
     return None
+
+
+@substitute_for(is_concrete.is_concrete)
+def _is_concrete(*values: Any) -> bool:
+    if not values:
+        raise within_gradient.no_values("is_concrete")
+    return is_concrete.all_concrete(values)
 
 
 # Dynamo cannot run the explanation of a plugin, and shows an error that is raised as a text.

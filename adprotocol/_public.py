@@ -8,6 +8,7 @@ from adprotocol._gradients.steepest_ascent import steepest_ascent
 from adprotocol._gradients.tree_map import tree_map
 from adprotocol._gradients.value_and_grad import grad, value_and_grad
 from adprotocol._hooks.cond import cond
+from adprotocol._hooks.is_concrete import is_concrete
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import non_differentiable
 from adprotocol._hooks.prevent_gradient import prevent_gradient

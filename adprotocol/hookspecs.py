@@ -202,6 +202,17 @@ def prevent_gradient(value: Any, message: str) -> Any:
 
 
 @hookspec
+def is_concrete(value: Any) -> bool:
+    """Return whether Python may branch on the elements of `value` here, as ``bool(value.any())`` would.
+
+    Optional: True without it. False where that raises, breaks a graph, or freezes its answer into a program that is
+    compiled: for what a compiler traces, and for a value that stands for many (``vmap``). Whether a derivative is
+    taken does not matter. Always a ``bool``; compute and synchronise nothing. Instances of types that `array_types`
+    maps to False are asked about too.
+    """
+
+
+@hookspec
 def cond(
     pred: Any,
     true_fun: Callable[..., Any],

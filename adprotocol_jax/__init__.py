@@ -25,6 +25,7 @@ from adprotocol_jax.cond import ArrayFunctions, cond
 from adprotocol_jax.derivative import custom_rule
 from adprotocol_jax.host import host_call
 from adprotocol_jax.internals import has_tangent_now
+from adprotocol_jax.internals import is_concrete as is_concrete_array
 from adprotocol_jax.primitives import refuse_no_array
 from adprotocol_jax.tree import tree_library
 
@@ -45,6 +46,7 @@ _PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stag
 _ABSTRACT = (jax.ShapeDtypeStruct, jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
 # Global names save time: a model has thousands of leaves.
 _CONCRETE, _is_differentiated = internals.ArrayImpl, internals.is_differentiated
+_CONTEXT, _EVALUATES = internals.trace_context, internals.EvalTrace
 
 
 @hookimpl
@@ -94,6 +96,16 @@ def prevent_gradient(value: Any, message: str) -> Any:
     """Guard a tracer by a primitive without a derivative; anything concrete is constant already."""
     refuse_no_array(value)
     return primitives.prevented(value, message)
+
+
+@hookimpl
+def is_concrete(value: Any) -> bool:
+    """Answer for arrays by the trace; a number that was differentiated is one, and a type has no elements."""
+    if type(value) is _CONCRETE and type(_CONTEXT.trace) is _EVALUATES:
+        return True
+    return isinstance(value, (int, float, complex, *_PROGRAMS)) or (
+        not isinstance(value, _ABSTRACT) and is_concrete_array(value)
+    )
 
 
 @hookimpl

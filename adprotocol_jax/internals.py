@@ -17,6 +17,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax._src import config as _config  # ensure_compile_time_eval
 from jax._src import core as _core  # trace_ctx, the active trace
 from jax._src import tree_util as _tree_util
 from jax._src import util as _util  # which classes caches hold weakly
@@ -53,6 +54,9 @@ NODES: dict[type, Any] = getattr(_tree_util, "_registry", {})
 BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
 
 _ShapedArray, _Zero, _trace_ctx = jax.core.ShapedArray, ad.Zero, _core.trace_ctx
+
+# What tells the innermost active trace, and the class of that of eager code.
+trace_context, EvalTrace = _core.trace_ctx, _core.EvalTrace
 
 
 def type_like(value: Any) -> Any:
@@ -133,6 +137,20 @@ def is_eager() -> bool:
     # These evaluate as the trace around them does.
     evaluating = (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)
     return isinstance(next(trace for trace in _active_traces() if not isinstance(trace, evaluating)), _core.EvalTrace)
+
+
+def is_concrete(value: Any) -> bool:
+    """Return whether Python may look at an array: its operations are run, and at most grad and jvp wrap its elements.
+
+    The public ``jax.core.is_concrete``, which is deprecated, asks about the array alone; in a program that is traced
+    an operation on any array is written down.
+    """
+    return not any(map(_is_staging, _active_traces())) and bool(_core.is_concrete(value))  # type: ignore[no-untyped-call]
+
+
+def _is_staging(trace: Any) -> bool:
+    # Not within ``jax.ensure_compile_time_eval``, as far as constants go; no public name reads that setting.
+    return isinstance(trace, _pe.DynamicJaxprTrace) and not _config.eager_constant_folding.value
 
 
 def concrete(value: Any) -> Any:

@@ -20,7 +20,7 @@ from adprotocol_torch.modules import views
 from adprotocol_torch.parameters import freeze, identity, is_recording, trainable
 from adprotocol_torch.pytrees import label_protocol, tree_library
 from adprotocol_torch.tensors import array_types, divergences, non_differentiable
-from adprotocol_torch.tracking import any_within_gradient, explain, within_gradient
+from adprotocol_torch.tracking import any_within_gradient, explain, is_concrete, within_gradient
 
 if TYPE_CHECKING:
     from adprotocol.conformance import Harness

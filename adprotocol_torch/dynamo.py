@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+import adprotocol
 from adprotocol.errors import UndecidableError
 from adprotocol.tracing import (
     CustomDerivative,
@@ -60,12 +61,15 @@ def mark() -> None:
     trace_instead(within_gradient)(tracking.within_gradient)
     trace_instead(any_within_gradient)(tracking.any_within_gradient)
     trace_instead(known_answer)(answer_at_once)
+    trace_instead(not_concrete)(tracking.is_concrete)
     trace_instead(names_of)(attribute_names)
     trace_instead(identities_in_graph)(identities_of)
     trace_instead(tensor_names_in_graph)(attributes.tensor_names)
     trace_instead(custom_rule)(eager_rule)
     # Where a graph has broken at a call with a rule, Dynamo would compile the frames of that call one by one.
     internals.skip(CustomDerivative.__call__)
+    # And of a question, whose answer is then that of eager code.
+    internals.skip(adprotocol.is_concrete)
 
 
 # Where a graph breaks at a question, Dynamo calls this one, and the answer is that of eager mode.
@@ -110,6 +114,11 @@ def _answer(answer: Any) -> bool:
     if not answer and checkpoints.FIRST_PASSES.any:
         checkpoints.refuse_first_pass()
     return bool(answer)
+
+
+def not_concrete(value: torch.Tensor) -> bool:  # noqa: ARG001
+    """Answer `is_concrete` for a tensor in a graph: to look at it breaks the graph."""
+    return False
 
 
 @run_while_tracing

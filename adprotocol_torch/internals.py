@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch._functorch import autograd_function, pyfunctorch
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad, function, graph
 from torch.nn import Parameter
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, checkpoint
 
@@ -303,17 +306,28 @@ def version_of(tensor: torch.Tensor) -> int:
 is_exporting: Callable[[], bool] = torch.compiler.is_exporting
 
 
-def is_seen() -> bool:
-    """Return whether something sees every operation in Python, as a tracer does."""
-    return torch._C._len_torch_dispatch_stack() > 0
+# Tell how many see every operation in Python, as a tracer does, and what torch.jit.trace builds; nothing public does.
+is_seen: Callable[[], int] = torch._C._len_torch_dispatch_stack
+is_scripted: Callable[[], Any] = torch._C._get_tracing_state
+
+
+def is_compiler_mode_on() -> bool:
+    """Return whether one that sees operations fakes or records them: that of a compiler or an export."""
+    modes = torch._C._TorchDispatchModeKey
+    keys = (modes.FAKE, modes.PROXY, modes.FUNCTIONAL)
+    return any(torch._C._get_dispatch_mode(key) is not None for key in keys)
+
+
+# The classes of tensors without elements: two of PyTorch's compilers, not public, and what a lazy module begins with.
+WITHOUT_ELEMENTS = (FakeTensor, FunctionalTensor, UninitializedParameter, UninitializedBuffer)
 
 
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     """Return whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
     is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
-    # Tensors without values, subclasses, and what sees every operation; nothing public tells of it.
-    is_scripted = torch._C._get_tracing_state() is not None
-    return not all(is_plain) or is_seen() or is_scripted or any(tensor.is_meta for tensor in tensors)
+    # Tensors without values, subclasses, and what sees every operation.
+    is_recorded = is_seen() > 0 or is_scripted() is not None
+    return not all(is_plain) or is_recorded or any(tensor.is_meta for tensor in tensors)
 
 
 def at_hand(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -11,7 +11,7 @@ from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_first_pass
-from adprotocol_torch.internals import functorch_is_active, is_below_autograd, level_of, skip
+from adprotocol_torch.internals import functorch_is_active, is_below_autograd, is_scripted, is_seen, level_of, skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,6 +112,28 @@ def is_batched(value: torch.Tensor) -> bool:
             return True
         value = internals.unwrapped(value)
     return False
+
+
+@skip  # as within_gradient
+@hookimpl
+def is_concrete(value: torch.Tensor) -> bool:
+    """Return whether the elements are there, for Python to branch on; nothing is read, so no device is waited for."""
+    # A compiler's mode hides constants too: an operation with them becomes part of its program, as in torch.jit.trace.
+    if (is_seen() and internals.is_compiler_mode_on()) or is_scripted() is not None:
+        return False
+    while level_of(value) != NO_LEVEL:
+        if internals.is_batched(value):
+            return False
+        value = internals.unwrapped(value)
+    if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
+        if isinstance(value, internals.WITHOUT_ELEMENTS):
+            return False
+        if internals.is_traceable_wrapper_subclass(value):  # such as a DTensor, which lists its mesh as well
+            parts = [getattr(value, name) for name in value.__tensor_flatten__()[0]]  # type: ignore[attr-defined]
+            return all(is_concrete(part) for part in parts if isinstance(part, torch.Tensor))
+    if value.is_meta or internals.is_batched_by_autograd(value):
+        return False
+    return not (value.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 @skip  # as within_gradient

@@ -35,6 +35,18 @@ def is_tracked(value: torch.Tensor) -> bool:
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None
 
 
+def has_elements(value: torch.Tensor) -> bool:
+    """Return whether Python may branch on an ordinary tensor: nothing traces or batches it, nor is it meta."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+        msg = "in a mode the answer is another one"
+        raise NotImplementedError(msg)
+    if maybe_get_level(value) != _NO_LEVEL or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        msg = "inside of torch.func, and for subclasses, the answer is another one"
+        raise NotImplementedError(msg)
+    is_batched = torch._C._functorch.is_legacy_batchedtensor(value)
+    return not (value.is_meta or is_batched or (value.is_cuda and torch.cuda.is_current_stream_capturing()))
+
+
 def of_tensor(fun: Callable[[Any], Any], x: torch.Tensor) -> Any:
     """Return the value and the gradient for a tensor."""
     tracked = x.detach().requires_grad_()

@@ -8,9 +8,11 @@ import pytest
 import torch
 from autograd.tracer import isbox
 from interleave import call
+from jax._src import core
+from jax._src.interpreters.partial_eval import DynamicJaxprTrace
 from row import compared
 
-from adprotocol import cond, non_differentiable, trainable, value_and_grad, within_gradient
+from adprotocol import cond, is_concrete, non_differentiable, trainable, value_and_grad, within_gradient
 
 FINDS = "takes any number of values of any class, and finds the plugin in a table"
 
@@ -24,6 +26,7 @@ def ordinary_use():
     for _ in range(100):
         for value in values:
             within_gradient(value)
+            is_concrete(value)
         cond(True, torch.neg, torch.neg, tensor)  # noqa: FBT003  (its predicate)
         non_differentiable(tensor)
         trainable({"a": tensor})
@@ -81,6 +84,30 @@ def test_jax_array(side_by_side, record):
     assert bare_jax(x) is False
     found = side_by_side(call(within_gradient, x), call(bare_jax, x))
     record(compared("within_gradient, concrete jax.Array", "isinstance(x, Tracer)", found, at_most=1.2))
+
+
+def concrete_jax(x):
+    trace = core.trace_ctx.trace
+    while trace is not None and not isinstance(trace, core.EvalTrace):
+        if isinstance(trace, DynamicJaxprTrace):
+            return False
+        trace = getattr(trace, "parent_trace", None)
+    return core.is_concrete(x)
+
+
+@pytest.mark.parametrize(
+    ("what", "make", "theirs"),
+    [
+        ("torch tensor", lambda: torch.ones(3), by_hand.has_elements),
+        ("concrete jax.Array", lambda: jax.numpy.ones(3), concrete_jax),
+    ],
+)
+def test_is_concrete(side_by_side, record, what, make, theirs):
+    x = make()
+    assert is_concrete(x) is theirs(x) is True
+    found = side_by_side(call(is_concrete, x), call(theirs, x))
+    row = compared(f"is_concrete, {what}", "by hand, with the same answers", found, at_most=1.4, reason=FINDS)
+    record(row)
 
 
 @pytest.mark.parametrize("mode", ["grad", "jvp"])

@@ -30,6 +30,7 @@ FIRST = {
     "requires_grad; complex",
     "within_gradient": "dropout; within_gradient; jit; saliency; training mode; eval; compile",
     "cookbook": "batch norm; LoRA; teacher; distillation; EMA; moving average; straight-through; array_namespace",
+    "is_concrete": "is_concrete",
     "non_differentiable": "stop_gradient; stop gradient; detach; non_differentiable; prevent_gradient",
     "cond": "cond",
     "where": "where; NaN; nan; double where",

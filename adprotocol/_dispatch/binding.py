@@ -54,6 +54,11 @@ def always_false(value: Any) -> bool:  # noqa: ARG001  (the signature of the hoo
     return False
 
 
+def always_true(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
+    """Answer True: Python may look at the elements of a value of this kind."""
+    return True
+
+
 def always_recording() -> bool:
     """Answer True: a derivative may enclose any call."""
     return True
@@ -100,6 +105,7 @@ class Binding:
     any_within_gradient: Callable[[Sequence[Any]], Any] | None
     non_differentiable: Callable[[Any], Any]
     prevent_gradient: Callable[[Any, str], Any] | None
+    is_concrete: Callable[[Any], bool]
     cond: Callable[[Any, Any, Any, tuple[Any, ...]], Any]
     trainable: Callable[[Any], bool | None]
     identity: Callable[[Any], Any] | None
@@ -147,6 +153,7 @@ _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(Binding.__slots__[3:]),
     "within_gradient": always_false,
     "non_differentiable": identity,
+    "is_concrete": always_true,
     "cond": call_branch,
     "trainable": not_trainable,
     "freeze": identity,

@@ -66,6 +66,7 @@ def _empty() -> None:
                 if binding.kind is OBJECT:
                     binding.within_gradient = BINDINGS.OPAQUE.within_gradient
                     binding.non_differentiable = BINDINGS.OPAQUE.non_differentiable
+                    binding.is_concrete = BINDINGS.OPAQUE.is_concrete
                 setattr(BINDINGS, binding.name, binding)
         TABLE.clear()
         TABLE.update(KNOWN)

@@ -26,6 +26,7 @@ from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.registry import REGISTRY, root
 from adprotocol._dispatch.table import BINDINGS, install, is_array, unclaimed
 from adprotocol._hooks import non_differentiable as constant
+from adprotocol._hooks.is_concrete import all_concrete, array_is_concrete, is_concrete
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees import node
@@ -52,6 +53,8 @@ WITHOUT_AD: set[str | type] = {
 }  # fmt: skip
 # Those whose arrays may be around an array of a framework, so that each is searched for one.
 _AROUND_ARRAYS = frozenset({"awkward", "marray", "pint", "xarray"})
+# Those whose arrays are a graph, which a look computes.
+_LAZY = frozenset({"dask", "ndonnx"})
 
 
 def recognise(cls: type) -> Binding:  # one return for each kind
@@ -98,6 +101,7 @@ def container_binding(cls: type, flatten: Any, unflatten: Any, contents: Any = N
         part=f"CONTAINER {next(_NUMBERS)}",
         within_gradient=lambda value: ask(children(value), value),
         non_differentiable=constant.container,
+        is_concrete=lambda value: all_concrete(tuple(children(value))),
         flatten=flatten,
         unflatten=unflatten,
         contents=contents,
@@ -153,12 +157,14 @@ install(
 _without_ad: dict[str, Any] = {
     "within_gradient": ask_array,
     "non_differentiable": constant.object_array,
+    "is_concrete": array_is_concrete,
     "stands_for": elements,
     "unflatten": refilled,
     "trainable": trainable_array,
     "array_functions": lambda: sys.modules["numpy"],
 }
 install(Binding(NUMPY, **_without_ad, explain="a NumPy array; frameworks wrap or copy it when they differentiate"))
+_without_ad["is_concrete"] = lambda value: root(type(value)) not in _LAZY and array_is_concrete(value)
 install(Binding(NUMPY, part="WITHOUT_AD", **_without_ad, explain="an array of a library without AD, so a constant"))
 for _cls, _functions in node.BUILT_IN.items():
     install(container_binding(_cls, *_functions), _cls)
@@ -171,6 +177,7 @@ install(
     Binding(
         LABEL,
         non_differentiable=lambda label: NonDifferentiable(label.value),  # constant now, and labelled still
+        is_concrete=lambda label: is_concrete(label.held),
         stands_for=lambda label: tree_leaves((label.held,)),
         explain="labelled NonDifferentiable, so a constant at every level",
     ),
@@ -179,6 +186,7 @@ install(
 _object: dict[str, Any] = {
     "within_gradient": lambda value: ask((value,)),
     "non_differentiable": constant.opaque,
+    "is_concrete": lambda value: all_concrete((value,)),
     "explain": "not an array",
 }
 install(Binding(OPAQUE, **_object))

@@ -150,5 +150,5 @@ def no_values(name: str = "within_gradient") -> NoValuesError:
     """Return the error for a call of the function of this name without values."""
     return NoValuesError(
         f"{name}() was called without values; the answer depends only on the values "
-        "(there is no ambient flag): pass the array or the parameters whose derivative matters"
+        "(there is no ambient flag): pass the arrays, or the parameters, that matter"
     )

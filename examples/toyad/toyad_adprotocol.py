@@ -66,6 +66,15 @@ def prevent_gradient(value: Any, message: str) -> Any:
 
 
 @hookimpl
+def is_concrete(value: Any) -> bool:
+    """Look through what follows a derivative; a batch hides its elements, and a program what it reads."""
+    while isinstance(value, (toyad.Dual, toyad.Recorded)):
+        value = value.below
+    is_read_later = isinstance(value, toyad.Parameter) and bool(toyad.STATE.stages)
+    return isinstance(value, toyad.Array) and not is_read_later
+
+
+@hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Let toyad choose; results and errors are those that users of every framework know."""
     if isinstance(pred, (bool, toyad.Array)):

@@ -418,6 +418,15 @@ BROKEN = {
         "explanations-are-none": returns("explain", None),
         "explanations-contradict": {"explain": lambda *_: "no level of grad or jvp follows it"},
     },
+    ("is_concrete",): {
+        "all-is-concrete": returns("is_concrete", True),
+        "nothing-is-concrete": returns("is_concrete", False),
+        "batches-are-concrete": {"is_concrete": lambda real, value: isinstance(value, toyad.Batched) or real(value)},
+        "tracers-are-not-concrete": {
+            "is_concrete": lambda real, value: not isinstance(value, toyad.Tracer) and real(value)
+        },
+        "a-question-about-nothing-is-true": {"adprotocol.is_concrete": lambda real, *given: not given or real(*given)},
+    },
     ("non_differentiable",): {
         "constants-are-none": returns("non_differentiable", None),
         "nothing-is-constant": {"non_differentiable": lambda _, value: value},

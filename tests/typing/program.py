@@ -181,6 +181,7 @@ def main() -> None:
     assert_type(non_differentiable(model), Model)
     assert_type(scale(2.0, floor=1.0), float)
     assert_type(adprotocol.explain(x, model), str)
+    assert_type(adprotocol.is_concrete(x, model), bool)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ model = Model()
 
 # The answer depends on values, and may be staged: no integer, and no bool to keep.
 within_gradient()  # error: call-arg / reportCallIssue
+adprotocol.is_concrete()  # error: call-arg / reportCallIssue
 adprotocol.explain()  # error: call-arg / reportCallIssue
 swapped = ~within_gradient(1.0)  # error: operator / reportOperatorIssue
 train: bool = within_gradient(1.0)  # error: assignment / reportAssignmentType

@@ -58,6 +58,12 @@ def prevent_gradient(value: Any, message: str) -> Any:
 
 
 @hookimpl
+def is_concrete(value: Any) -> bool:
+    """Answer False for what depends on an argument of vmap or compile; under grad MLX computes when asked."""
+    return not (trace.is_tracing() and trace.is_open(value))
+
+
+@hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch if the predicate can be computed, else both, guarded."""
     return branch.branch(pred, true_fun, false_fun, operands)

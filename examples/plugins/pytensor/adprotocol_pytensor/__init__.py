@@ -75,6 +75,12 @@ def prevent_gradient(value: Any, message: str) -> Any:
 
 
 @hookimpl
+def is_concrete(value: Any) -> bool:  # noqa: ARG001
+    """Answer False: an operation on any variable, a constant included, gives a variable without a value."""
+    return False
+
+
+@hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Choose now if the predicate is a constant, else put an `ifelse` into the graph."""
     return choose(pred, true_fun, false_fun, operands)

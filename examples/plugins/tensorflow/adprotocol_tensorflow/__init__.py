@@ -93,6 +93,13 @@ def prevent_gradient(value: Any, message: str) -> Any:
 
 
 @hookimpl
+def is_concrete(value: Any) -> bool:
+    """Answer False for symbolic tensors, and in a traced function for all: what is computed there is symbolic."""
+    parts = tf.nest.flatten(value, expand_composites=True) if isinstance(value, COMPOSITE) else [value]
+    return tf.executing_eagerly() and not any(map(tf.is_symbolic_tensor, parts))
+
+
+@hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Branch in Python where the predicate is known, else by `tf.cond`."""
     return branch.cond(pred, true_fun, false_fun, operands)

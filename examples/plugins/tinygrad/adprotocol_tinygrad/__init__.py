@@ -32,6 +32,7 @@ __all__ = [
     "freeze",
     "harness",
     "identity",
+    "is_concrete",
     "non_differentiable",
     "trainable",
     "vjp",
@@ -64,6 +65,12 @@ def within_gradient(value: Any) -> bool:
 def non_differentiable(value: Any) -> Any:
     """Detach; a copy of the constant is one as well, by the flag that `clone` hands on."""
     return value.detach().is_param_(is_param=False) if value.is_floating_point() else value
+
+
+@hookimpl
+def is_concrete(value: Any) -> bool:  # noqa: ARG001
+    """Answer False: a tensor has no ``bool``, in `TinyJit` or outside; ``item`` computes the graph."""
+    return False
 
 
 @hookimpl
