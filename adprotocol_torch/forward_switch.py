@@ -7,7 +7,6 @@ function mode sees: 0.5 µs for each operation, 3 to 7 % for a network of twenty
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,7 +62,7 @@ class ForwardSwitch(TorchFunctionMode):
         """
         levels = internals.interpreters()
         numbers = [level.level() for level in levels]
-        if self.level not in numbers or internals.is_marked_once(sys._getframe(2)):  # noqa: SLF001
+        if self.level not in numbers or internals.is_marked_once():
             return False
         inner = levels[numbers.index(self.level) + 1 :]
         return all(level.key() != internals.Transform.Jvp and internals.was_grad_enabled(level) for level in inner)

@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import operator
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -221,8 +222,9 @@ def was_grad_enabled(level: Any) -> bool:
     return level.key() != Transform.Grad or coerce_cinterpreter(level).prev_grad_mode()  # type: ignore[no-any-return]
 
 
-def is_marked_once(frame: FrameType | None) -> bool:
+def is_marked_once() -> bool:
     """Return whether a switch of grad mode is that of ``once_differentiable``; between are PyTorch's own frames."""
+    frame: FrameType | None = sys._getframe(3)
     for _ in range(6):
         if frame is None or frame.f_code is _ONCE:
             return frame is not None

@@ -30,18 +30,18 @@ class Budget:
 
 
 BUDGETS = (
-    Budget("core without rules, conformance, command line", 4080),
-    Budget("core: rules", 900),
-    Budget("adprotocol_torch", 2830),
-    Budget("adprotocol_jax", 1230),
-    Budget("adprotocol_autograd", 462),
+    Budget("core without rules, conformance, command line", 4250),
+    Budget("core: rules", 920),
+    Budget("adprotocol_torch", 3090),
+    Budget("adprotocol_jax", 1290),
+    Budget("adprotocol_autograd", 460),
     Budget("command line and demo", 480),
     Budget("conformance without scenarios", 2120),
-    Budget("scenarios", 9120),
-    Budget("tests/conformance", 2600),
-    Budget("tests, all lines", 28_500),
+    Budget("scenarios", 9230),
+    Budget("tests/conformance", 2620),
+    Budget("tests, all lines", 30_250),
     Budget("declared divergences", 45),
-    Budget("words of all pages", 31_000),
+    Budget("words of all pages", 31_500),
 )
 
 

@@ -99,7 +99,7 @@ def closed_over(h: Checked, transforms: str) -> None:
     agrees(h, transforms, lambda ask: lambda _: ask(c))
 
 
-@scenario(transform=("vmap", "jit", "compile", "grad", "vmap of grad"), also_needs=("grad",), rule="K3")
+@scenario(transform=("vmap", "jit", "compile", "grad", "vmap of grad"), also_needs=("grad", "grad of grad"), rule="K3")
 def in_an_inner_gradient(h: Checked, transforms: str) -> None:
     """A gradient that is taken inside of {transforms} shows no more of a value around it.
 
