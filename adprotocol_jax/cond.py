@@ -152,8 +152,10 @@ class ArrayFunctions:
 
         A select for each costs a program nothing; ``jax.lax.cond`` would take twice as long.
         """
+        if internals.varying_axes(pred):
+            return run()  # inside shard_map: a select would change the types in the program
         program = jax.make_jaxpr(run)()
-        is_float = [jnp.issubdtype(getattr(value, "dtype", None), jnp.inexact) for value in program.consts]
+        is_float = [jnp.issubdtype(getattr(value, "dtype", bool), jnp.inexact) for value in program.consts]
         constants = [
             jnp.where(pred, value, jax.lax.stop_gradient(value))
             if isinstance(value, jax.core.Tracer) and floats

@@ -153,7 +153,9 @@ class _Choice(Branches):
         held = [] if known else arrays_held(fun)
         if known or (known is None and not held):
             return run()
-        pred = predicate(is_chosen[(0,) * len(shape_of(is_chosen) or ())], call="where")[0] if known is None else known
+        for _ in shape_of(is_chosen) or ():
+            is_chosen = is_chosen[0]
+        pred = predicate(is_chosen, call="where")[0] if known is None else known
         if known is None and hasattr(self.functions, "guarded"):
             return self.functions.guarded(pred, run, held)  # type: ignore[no-any-return]
         count = len(self.operands)
