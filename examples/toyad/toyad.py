@@ -751,7 +751,8 @@ def take(array, indices, axis):
     places = np.arange(array.shape[axis]).reshape(-1, *behind)
     chosen = reshape(indices, (*indices.shape, 1, *behind)) == places
     taken = where(chosen, reshape(array, (*array.shape[:axis], 1, *array.shape[axis:])), 0)
-    return cast(sum(taken, axis=axis + 1), array.dtype)
+    total = sum(taken, axis=axis + 1)
+    return total > 0 if array.dtype == bool else total
 
 
 def moveaxis(x, source, destination):
