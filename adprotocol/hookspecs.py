@@ -242,10 +242,10 @@ def array_functions() -> Any:
     with False where its class has none, and a position divided by ``%`` and ``//``, and reshaped to ``(1,)``.
     Where ``array.shape`` is no tuple of ints, ``shape(array)`` is one, with scalars of the program for sizes that a
     program does not know.
-    It may have ``known(pred)``, True or False where Python has the only element of `pred` at no cost, else None; and,
-    for a scalar that is not known, ``guarded(pred, run, held)``: the list of arrays and numbers that ``run()`` returns,
-    of which no derivative reaches the arrays that it closes over, `held` among them, where `pred` is False. Without
-    it `cond` chooses between the result and a constant.
+    It may have ``known_bool(pred)``, True or False where Python has the only element of `pred` at no cost, else None;
+    and, for a scalar that is not known, ``constant_unless(pred, run, held)``: the list of arrays and numbers that
+    ``run()`` returns, of which no derivative reaches the arrays that it closes over, `held` among them, where `pred`
+    is False. Without it `cond` chooses between the result and a constant.
     For `adprotocol.steepest_ascent` it has ``conj(array)``, or ``gradient_is_ascent``, True, if the gradient of a
     complex array is the direction of steepest ascent, and not its conjugate.
     For `adprotocol.jacobian` it has ``stack(arrays)``, ``moveaxis(array, source, destination)``,

@@ -141,17 +141,19 @@ class ArrayFunctions:
         return jnp.min(jnp.where(flat, jnp.arange(flat.size), flat.size - 1))
 
     @staticmethod
-    def known(pred: Any) -> bool | None:
+    def known_bool(pred: Any) -> bool | None:
         """Return whether a predicate is True, if Python has its elements."""
         is_here = isinstance(pred, internals.ArrayImpl) and (pred.is_fully_replicated or pred.is_fully_addressable)
         return bool(pred) if is_here or not isinstance(pred, _ARRAYS) else None
 
     @staticmethod
-    def guarded(pred: Any, run: Callable[[], list[Any]], _held: list[Any]) -> list[Any]:
+    def constant_unless(pred: Any, run: Callable[[], list[Any]], _held: list[Any]) -> list[Any]:
         """Return ``run()``, of which no derivative reaches what it closes over where `pred` is False.
 
         A select for each costs a program nothing; ``jax.lax.cond`` would take twice as long.
         """
+        if internals.varying_axes(pred):
+            return run()  # inside shard_map: a select would change the types in the program
         program = jax.make_jaxpr(run)()
         constants = [
             jnp.where(pred, value, jax.lax.stop_gradient(value))

@@ -162,7 +162,7 @@ class _Functions(ArrayFunctions):
     """The functions for `adprotocol.where`, with the guard of a batched branch."""
 
     @staticmethod
-    def guarded(pred: Any, run: Callable[[], list[Any]], held: list[Any]) -> list[Any]:
+    def constant_unless(pred: Any, run: Callable[[], list[Any]], held: list[Any]) -> list[Any]:
         """Return ``run()``, of which no derivative reaches what it closes over where `pred` is False."""
         return run_guarded(pred, run, ()) if within_gradient(*held) else run()
 

@@ -134,7 +134,7 @@ class ArrayFunctions:
         return mask.reshape(-1).to(torch.uint8).argmax()
 
     @staticmethod
-    def known(pred: torch.Tensor) -> bool | None:
+    def known_bool(pred: torch.Tensor) -> bool | None:
         """Return whether a predicate is True, if that needs no synchronisation."""
         return None if (plain := internals.at_hand(pred)) is None else bool(plain)
 

@@ -13,7 +13,7 @@ from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches
 from adprotocol._hooks.cond import branch_error, cond, predicate
 from adprotocol._hooks.non_differentiable import non_differentiable
-from adprotocol._trees.held import holds_objects, search
+from adprotocol._trees.held import expand, holds_objects, search
 from adprotocol._trees.traversal import sole_framework, tree_flatten
 from adprotocol._trees.treespec import build
 from adprotocol._typing import TYPE_CHECKING, Any
@@ -149,13 +149,17 @@ class _Choice(Branches):
     def run_if(self, is_chosen: Any, *, taken: bool) -> list[Any]:
         """Run a function, of which no derivative reaches anything if it is chosen nowhere."""
         fun, run = (self.true_fun, self.run_true) if taken else (self.false_fun, self.run_false)
-        known = is_chosen is True or (self.functions.known(is_chosen) if hasattr(self.functions, "known") else None)
+        known = is_chosen is True or (
+            self.functions.known_bool(is_chosen) if hasattr(self.functions, "known_bool") else None
+        )
         held = [] if known else arrays_held(fun)
         if known or (known is None and not held):
             return run()
-        pred = predicate(is_chosen[(0,) * len(shape_of(is_chosen) or ())], call="where")[0] if known is None else known
-        if known is None and hasattr(self.functions, "guarded"):
-            return self.functions.guarded(pred, run, held)  # type: ignore[no-any-return]
+        for _ in shape_of(is_chosen) or ():
+            is_chosen = is_chosen[0]
+        pred = predicate(is_chosen, call="where")[0] if known is None else known
+        if known is None and hasattr(self.functions, "constant_unless"):
+            return self.functions.constant_unless(pred, run, held)  # type: ignore[no-any-return]
         count = len(self.operands)
 
         def run_on(*operands: Any) -> list[Any]:
@@ -172,8 +176,8 @@ class _Choice(Branches):
 
 
 def arrays_held(fun: Any) -> list[Any]:
-    """Return the arrays, and what has a view, that a function carries with it."""
-    return [item for item in search(fun) if lookup(type(item)).kind in (ARRAY, VIEWED, OBJECT)]
+    """Return the arrays that a function carries with it, those of modules too."""
+    return expand([item for item in search(fun) if lookup(type(item)).kind in (ARRAY, VIEWED, OBJECT)])
 
 
 def _is_array(leaf: Any) -> bool:

@@ -750,7 +750,9 @@ def take(array, indices, axis):
     behind = (1,) * (len(array.shape) - axis - 1)
     places = np.arange(array.shape[axis]).reshape(-1, *behind)
     chosen = reshape(indices, (*indices.shape, 1, *behind)) == places
-    return sum(where(chosen, reshape(array, (*array.shape[:axis], 1, *array.shape[axis:])), 0), axis=axis + 1)
+    taken = where(chosen, reshape(array, (*array.shape[:axis], 1, *array.shape[axis:])), 0)
+    total = sum(taken, axis=axis + 1)
+    return total > 0 if array.dtype == bool else total
 
 
 def moveaxis(x, source, destination):

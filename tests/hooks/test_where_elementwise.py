@@ -220,6 +220,6 @@ def test_backward_does_not_depend_on_the_batch():
     where(x > 0, lambda x: w * torch.log(x), lambda _: 0.0, x).sum().backward()
     near(w.grad, 0.0)
     net, x = torch.nn.Linear(2, 1), x.requires_grad_()
-    where((x > 0).all()[None, None], net, lambda x: 1.0, x[None]).sum().backward()
+    where((x > 0).all()[None, None], lambda x: 2.0 * net(x), lambda x: 1.0, x[None]).sum().backward()
     near(net.weight.grad, np.zeros((1, 2)))
     near(x.grad, [0.0, 0.0])
