@@ -69,7 +69,9 @@ class Trace:
         return value.below if value.trace is self else value
 
     def process(self, primitive, args, params):
-        """Do an operation by the primitive's method for this kind of level."""
+        """Do an operation by the primitive's method for this kind of level; under `no_grad`, without the level."""
+        if self.level < STATE.quiet:
+            return primitive(*[self.lower(a) for a in args], **params)
         return getattr(primitive, self.method)(self, args, [self.lower(a) for a in args], **params)
 
     def check(self, value):
@@ -113,11 +115,6 @@ class Tape(Trace):
 
     def root(self, value):
         return Recorded(self, value)
-
-    def process(self, primitive, args, params):
-        if self.level < STATE.quiet:
-            return primitive(*[self.lower(a) for a in args], **params)
-        return super().process(primitive, args, params)
 
     def record(self, results, operands, pull):
         """Follow results. `pull` gets a cotangent for each, or None for zero, and returns one for each operand."""
@@ -1193,7 +1190,7 @@ def while_loop(continues, step, state):
 
 @contextmanager
 def no_grad():
-    """Stop the tapes that are there from recording. Forward mode, and tapes that begin inside, are not concerned."""
+    """Stop the levels that are there, of both modes. Those that begin inside are not concerned."""
     before, STATE.quiet = STATE.quiet, next(LEVELS)
     try:
         yield
