@@ -30,10 +30,10 @@ class Budget:
 
 
 BUDGETS = (
-    Budget("core without rules, conformance, command line", 4250),
+    Budget("core without rules, conformance, command line", 4260),
     Budget("core: rules", 920),
     Budget("adprotocol_torch", 3090),
-    Budget("adprotocol_jax", 1290),
+    Budget("adprotocol_jax", 1300),
     Budget("adprotocol_autograd", 460),
     Budget("command line and demo", 480),
     Budget("conformance without scenarios", 2120),
@@ -41,7 +41,7 @@ BUDGETS = (
     Budget("tests/conformance", 2620),
     Budget("tests, all lines", 30_250),
     Budget("declared divergences", 45),
-    Budget("words of all pages", 31_500),
+    Budget("words of all pages", 31_510),
 )
 
 
