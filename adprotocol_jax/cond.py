@@ -142,9 +142,8 @@ class ArrayFunctions:
 
     @staticmethod
     def known_bool(pred: Any) -> bool | None:
-        """Return whether a predicate is True, if Python has its elements."""
-        is_here = isinstance(pred, internals.ArrayImpl) and (pred.is_fully_replicated or pred.is_fully_addressable)
-        return bool(pred) if is_here or not isinstance(pred, _ARRAYS) else None
+        """Return whether a predicate is True, if Python has its elements without waiting for a device."""
+        return bool(pred) if not isinstance(pred, _ARRAYS) or internals.is_on_host(pred) else None
 
     @staticmethod
     def constant_unless(pred: Any, run: Callable[[], list[Any]], _held: list[Any]) -> list[Any]:

@@ -296,6 +296,12 @@ def _as_sharded(value: Any, like: Any) -> Any:
     return getattr(jax.sharding, "reshard")(value, wanted)  # noqa: B009  (not typed)
 
 
+def is_on_host(value: Any) -> bool:
+    """Return whether a value is an array of this process whose elements need no transfer from a device."""
+    is_here = isinstance(value, ArrayImpl) and value.is_fully_addressable
+    return is_here and all(device.platform == "cpu" for device in value.devices())
+
+
 def as_like(value: Any, like: Any) -> Any:
     """Return a value, None for zeros, as an array of the dtype and sharding of another, which may vary like it."""
     if type(value) is type(like) is ArrayImpl and (value.dtype, value.sharding) == (like.dtype, like.sharding):

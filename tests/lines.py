@@ -38,10 +38,10 @@ BUDGETS = (
     Budget("command line and demo", 480),
     Budget("conformance without scenarios", 2120),
     Budget("scenarios", 9230),
-    Budget("tests/conformance", 2620),
+    Budget("tests/conformance", 2630),
     Budget("tests, all lines", 30_250),
     Budget("declared divergences", 45),
-    Budget("words of all pages", 31_510),
+    Budget("words of all pages", 31_520),
 )
 
 

@@ -45,6 +45,8 @@ def unreadable(monkeypatch):
     """Return a function that makes every concrete array unreadable."""
 
     def start():
+        # As on an accelerator: where arrays are on the host `where` reads whether a function is chosen.
+        monkeypatch.setattr("adprotocol_jax.internals.is_on_host", lambda _: False)
         for name in READS:
             is_property = isinstance(vars(ArrayImpl)[name], property)
             monkeypatch.setattr(ArrayImpl, name, property(_read) if is_property else _read)

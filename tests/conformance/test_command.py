@@ -30,7 +30,7 @@ def refused(capsys, *arguments):
         ((), "name one backend (numpy, "),
         (("--harness", "small", *QUICK), "no backend 'small'; there are numpy, "),
         (("numpy", "--json", "."), "Is a directory: '.'"),
-        (("numpy", "--json", "nowhere/report.json"), "No such file or directory: 'nowhere/report.json'"),
+        (("numpy", "--json", "nonesuch/report.json"), "No such file or directory: 'nonesuch/report.json'"),
         (("numpy", "--level", "must"), "invalid choice: 'must'"),
         (("numpy", "--time-limit", "long"), "invalid float value: 'long'"),
         (("numpy", "--jobs", "none"), "invalid int value: 'none'"),
@@ -38,12 +38,12 @@ def refused(capsys, *arguments):
         (("numpy", "--jobs=-1"), "argument --jobs: -1 is not a number above zero"),
         (("numpy", "--time-limit", "0"), "argument --time-limit: 0 is not a number above zero"),
         (("numpy", "--time-limit", "nan"), "argument --time-limit: nan is not a number above zero"),
-        (("numpy", "--list", "-k", "cond/*", "-k", "nowhere"), "no scenario matches 'nowhere'"),
-        (("numpy", *QUICK, "-k", "nowhere"), "no scenario matches 'nowhere'"),
+        (("numpy", "--list", "-k", "cond/*", "-k", "nonesuch"), "no scenario matches 'nonesuch'"),
+        (("numpy", *QUICK, "-k", "nonesuch"), "no scenario matches 'nonesuch'"),
         (("numpy", "-k", "within_gradient/explain", "--level", "MUST"), "nothing is selected by -k 'within_gra"),
-        (("nowhere", *QUICK), "no backend 'nowhere'; there are numpy, "),
+        (("nonesuch", *QUICK), "no backend 'nonesuch'; there are numpy, "),
         (("numpy", "--device", "gpu", *QUICK), "numpy has no device 'gpu' here; there are cpu"),
-        (("numpy", "-k", "nowhere", "--jobs", "1"), "no scenario matches 'nowhere'"),
+        (("numpy", "-k", "nonesuch", "--jobs", "1"), "no scenario matches 'nonesuch'"),
     ],
 )
 def test_wrong_usage_says_what_is_wrong(capsys, arguments, words):
@@ -52,7 +52,7 @@ def test_wrong_usage_says_what_is_wrong(capsys, arguments, words):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nowhere",), ("autograd", "-k", "wihtin"), ("autograd", "-k", "within_gradient/explain", "--level", "MUST")],
+    [("nonesuch",), ("autograd", "-k", "wihtin"), ("autograd", "-k", "within_gradient/explain", "--level", "MUST")],
 )
 def test_a_mistyped_name_is_refused_before_a_worker_starts(capsys, monkeypatch, arguments):
     monkeypatch.setattr(pytest, "main", None)

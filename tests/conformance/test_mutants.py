@@ -36,6 +36,7 @@ HANGS = {"the-other-branch"}
 BEYOND_ONE_LEVEL = {
     "host-functions-refuse-parameters": "it has no parameters",
     "recording-is-always-off": "it has no leaf with an identity, which alone would be frozen",
+    **dict.fromkeys(("all-is-concrete", "batches-are-concrete"), "nothing hides values"),
     "frozen-leaves-are-none": "it has no leaf with an identity, which alone would be frozen",
     **dict.fromkeys(("integers-have-zero-tangents", "forward-mode-transposes-the-vjp"), "it has no forward mode"),
     **dict.fromkeys(("tangents-are-constant", "rows-are-constant"), "it has no second derivative"),

@@ -152,7 +152,7 @@ def other_values(h: Checked) -> None:
         h.assert_is(adprotocol.is_concrete(value), want, f"the answer for {value!r:.60}")
 
 
-@scenario(needs=("abstract",), rule="K1")
+@scenario(needs=("abstract",), rule="K5")
 def without_values(h: Checked) -> None:
     """Where a function runs on shapes and dtypes alone there are no elements.
 
