@@ -21,7 +21,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 # The emitters of fusions take half of XLA's time for a small program. An unknown flag ends the process, so it is given
 # to the releases that are known to have it.
-if importlib.metadata.version("jaxlib").startswith("0.10."):
+if any(found.version.startswith("0.10.") for found in importlib.metadata.distributions(name="jaxlib")):
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 # What XLA has compiled it need not compile again, here and in the processes of a test. Each worker has a folder of its
