@@ -65,6 +65,8 @@ def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     moving = [tangent.clone() for tangent in tangents]
     try:
         return functorch_gradient.jvp(fun, tensors, moving)
+    except UndecidableError:  # ours, which is one too
+        raise
     except RuntimeError as error:
         text = str(error)  # Dynamo does not trace a closure over an exception
         if internals.CHANGES_CAPTURED in text:
