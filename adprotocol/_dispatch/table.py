@@ -42,6 +42,7 @@ class Bindings:
     # flatten and rebuild its instances; `adprotocol._hooks.builtins` sets both.
     recognise: Callable[[type], Binding]
     container_binding: Callable[..., Binding]
+    is_without_ad: Callable[[type], bool]
 
 
 BINDINGS = Bindings()

@@ -77,8 +77,7 @@ def recognise(cls: type) -> Binding:  # one return for each kind
         return BINDINGS.FUNCTION
     if not is_array(cls):
         return BINDINGS.OPAQUE
-    declared = WITHOUT_AD.union(*[plugin.without_ad for plugin in REGISTRY.active()])
-    if not declared.isdisjoint((root(cls), *cls.__mro__)):
+    if is_without_ad(cls):
         return BINDINGS.WITHOUT_AD
     # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
     functions = node.functions_of_blank(cls)
@@ -87,6 +86,12 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     if root(cls) in _AROUND_ARRAYS:
         return BINDINGS.OPAQUE
     raise unclaimed(cls)
+
+
+def is_without_ad(cls: type) -> bool:
+    """Return whether a class is declared to have no AD, by its root package or itself."""
+    declared = WITHOUT_AD.union(*[plugin.without_ad for plugin in REGISTRY.active()])
+    return not declared.isdisjoint((root(cls), *cls.__mro__))
 
 
 _NUMBERS = itertools.count()
@@ -148,6 +153,7 @@ def trainable_array(value: Any) -> bool | None:
 
 
 BINDINGS.recognise = recognise
+BINDINGS.is_without_ad = is_without_ad
 BINDINGS.container_binding = container_binding
 
 install(

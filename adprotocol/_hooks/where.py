@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, OBJECT, VIEWED
-from adprotocol._dispatch.dtype import dtype_name, is_inexact
+from adprotocol._dispatch.dtype import dtype_name, holds, is_inexact
 from adprotocol._dispatch.shape import is_known, shape_of, sizes
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._dispatch.wrapper import leave_out
@@ -210,11 +210,17 @@ class _Standard:
         self.argmax = lambda mask: xp.argmax(xp.astype(xp.reshape(mask, (-1,)), xp.uint8))
 
     def where(self, mask: Any, one: Any, other: Any) -> Any:
-        """Choose between arrays of the library or of NumPy, and numbers, of which the standard takes one."""
-        if isinstance(one, NUMBERS) and isinstance(other, NUMBERS):
-            kind: Any = type(one) if type(one) is type(other) else type(one + other)
-            one = self.xp.asarray(kind(one))
-        return self.xp.where(mask, one, self.xp.asarray(other) if lookup(type(other)) is BINDINGS.NUMPY else other)
+        """Choose between arrays of the library or of NumPy, and numbers, which the standard takes since 2024.12."""
+        arrays = [value for value in (one, other) if not isinstance(value, NUMBERS)]
+        kind: Any = type(one) if type(one) is type(other) else type(one + other) if not arrays else None
+        device, made = getattr(mask, "device", None), []
+        for value in (one, other):
+            if isinstance(value, NUMBERS):
+                dtype = arrays[0].dtype if arrays and holds(arrays[0].dtype, value) else None
+                made.append(self.xp.asarray(value if arrays else kind(value), dtype=dtype, device=device))
+            else:
+                made.append(self.xp.asarray(value) if lookup(type(value)) is BINDINGS.NUMPY else value)
+        return self.xp.where(mask, *made)
 
 
 def _first(functions: Any, mask: Any) -> tuple[list[Any] | None, Any]:

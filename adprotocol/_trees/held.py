@@ -154,6 +154,8 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
         return
     # The class was judged by `recognise`.
     if is_array(value) and not is_array(type(value)):
+        if BINDINGS.is_without_ad(type(value)):
+            return
         raise unclaimed(type(value))
     if hasattr(type(value), "__next__"):
         msg = (

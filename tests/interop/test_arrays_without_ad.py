@@ -3,6 +3,7 @@
 import dataclasses
 import types
 import unittest
+import warnings
 
 import autograd
 import jax
@@ -390,3 +391,39 @@ def test_dtypes_of_two_libraries_are_not_compared():
 
     for dtype in (np.dtype("float64"), strict.float64, torch.float64, np.dtype("bool"), strict.bool, pd.Float64Dtype()):
         assert kind_of_dtype(dtype) == ("bool" if "bool" in str(dtype) else "float")
+
+
+class Grid:
+    """An array whose shape and dtype are attributes of its instances, as SciPy's `lil_array` is."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+        self.shape, self.dtype = self.values.shape, self.values.dtype
+
+    def __add__(self, other):
+        return Grid(self.values + other)
+
+
+def test_a_class_with_marks_on_its_instances_is_as_declared():
+    grid = Grid([1.0, 2.0])
+    with pytest.raises(UnclaimedTypeError, match="register_without_ad"):
+        within_gradient(grid)
+    register_without_ad(Grid)
+    assert within_gradient({"a": grid}) is False
+    assert non_differentiable({"a": grid})["a"] is grid
+    assert trainable({"a": grid, "b": 1.0}) == {"a": None, "b": 1.0}
+
+
+@pytest.mark.parametrize("version", ["2022.12", "2023.12", "2024.12"])
+@pytest.mark.parametrize("name", ["CPU_DEVICE", "device1"])
+def test_numbers_beside_strict_arrays_have_their_dtype_and_device(version, name):
+    strict = pytest.importorskip("array_api_strict")
+    with warnings.catch_warnings(), strict.ArrayAPIStrictFlags(api_version=version):
+        warnings.simplefilter("ignore")  # of a version that is not the newest
+        device = strict.Device(name)
+        x = strict.asarray([4.0, -1.0], dtype=strict.float32, device=device)
+        one = where(x > 0, lambda x: x, lambda _: 0.0, x)
+        two = where(x > 0, lambda _: 1.0, lambda _: -1.0, x)
+        assert (one.dtype, one.device) == (strict.float32, device)
+        assert (two.dtype, two.device) == (strict.float64, device)
+        assert [float(y) for y in (one[0], one[1], two[0], two[1])] == [4.0, 0.0, 1.0, -1.0]
