@@ -58,3 +58,11 @@ def one_line(error: BaseException, limit: int | None = 400) -> str:
     """Return the kind and message of an error on one line, cut at `limit` characters."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an error of the user's, if its class allows it."""
+    try:  # noqa: SIM105  (contextlib is not imported at first use)
+        error.add_note(note)
+    except AttributeError:  # of a frozen error
+        pass

@@ -11,7 +11,7 @@ from adprotocol._gradients.products import run_forward, run_reverse
 from adprotocol._rules.check import is_complex
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, OutputError
-from adprotocol.messages import shown
+from adprotocol.messages import add_note, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,7 +91,7 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
             rows = [call.structured(part) for part in parts]
         except BaseException as error:
             if mode == "forward":
-                error.add_note("jacobian ran in forward mode; mode='reverse', the default, does without")
+                add_note(error, "jacobian ran in forward mode; mode='reverse', the default, does without")
             leave_out(error)
             raise
         whole = outline.cotangent([row[0] if isinstance(argnums, int) else tuple(row) for row in rows])

@@ -13,7 +13,7 @@ from adprotocol._trees.traversal import tree_flatten, tree_leaves
 from adprotocol._trees.treespec import labelled_leaves
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ADProtocolError, ArgumentError, MixedFrameworksError, OutputError
-from adprotocol.messages import kind_of, shown
+from adprotocol.messages import add_note, kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,10 +37,7 @@ def run(call: ArrayCall | Call, tracked: list[Any], *, has_aux: bool, once: bool
                 f"{call.binding.framework} differentiates these NumPy arrays and numbers; if the function computes "
                 "with another framework, give it arrays of that, or name it by backend="
             )
-            try:  # noqa: SIM105  (contextlib is not imported at first use)
-                error.add_note(note)
-            except AttributeError:  # of a frozen error
-                pass
+            add_note(error, note)
         raise
     if not has_aux:
         return _scalar(result, call.binding) if once else result

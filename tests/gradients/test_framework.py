@@ -16,7 +16,7 @@ import torch
 from ad_backends import BACKENDS, JAX, TORCH, close, on_every_backend
 from minimal_plugin import Array, Minimal
 
-from adprotocol import NonDifferentiable, grad, trainable, value_and_grad
+from adprotocol import NonDifferentiable, grad, jacobian, trainable, value_and_grad
 from adprotocol._gradients.output import check_scalar
 from adprotocol.errors import (
     BackendError,
@@ -180,6 +180,9 @@ def test_an_error_that_takes_no_note_comes_out_as_it_is():
 
     with pytest.raises(Frozen):
         grad(fails)(2.0)
+    for mode in ("reverse", "forward"):
+        with pytest.raises(Frozen):
+            jacobian(fails, mode=mode)(2.0)
 
 
 # Blocked, and not installed
