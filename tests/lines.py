@@ -36,11 +36,11 @@ BUDGETS = (
     Budget("adprotocol_jax", 1300),
     Budget("adprotocol_autograd", 460),
     Budget("command line and demo", 480),
-    Budget("conformance without scenarios", 2120),
-    Budget("scenarios", 9230),
-    Budget("tests/conformance", 2630),
-    Budget("tests, all lines", 30_270),
-    Budget("declared divergences", 45),
+    Budget("conformance without scenarios", 2180),
+    Budget("scenarios", 9580),
+    Budget("tests/conformance", 2720),
+    Budget("tests, all lines", 31_000),
+    Budget("declared divergences", 50),
     Budget("words of all pages", 31_550),
 )
 

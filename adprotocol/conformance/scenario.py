@@ -32,7 +32,7 @@ HOOKS = (
     "jvp", "jacobian", "cond", "custom_derivative", "host_function", "plugins",
 )  # fmt: skip
 
-_COUNTS = {"W": 9, "N": 5, "K": 6, "T": 14, "C": 10, "D": 17, "H": 4, "J": 16, "P": 7}
+_COUNTS = {"W": 9, "N": 5, "K": 6, "T": 14, "C": 11, "D": 17, "H": 4, "J": 16, "P": 7}
 RULES = tuple(f"{kind}{i}" for kind, count in _COUNTS.items() for i in range(1, count + 1))
 
 # The two ways to trace a function.

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
 
+# What branches of a module read besides their operands.
+_PARAMETERS: dict[str, Any] = {}
+
+
 scenario: Decorator = defaults(
     "cond",
     rule="C4",
@@ -183,6 +187,37 @@ def closes_over_parameter_beside_plain_operands(h: Checked) -> None:
                 return adprotocol.cond(pred, lambda c: branch(c, p), lambda c: branch(c, p), c)
 
             h.assert_equal(h.parameter_grad(f, p), slope, f"the gradient of {name}")
+
+
+def _scaled(x: Any) -> Any:
+    return x * _PARAMETERS["w"]
+
+
+def _shifted(x: Any) -> Any:
+    return x + _PARAMETERS["w"]
+
+
+@scenario(
+    rule="C11",
+    transform=("grad", "grad of jit"),
+    source="JAX: functions that read globals: https://docs.jax.dev/en/latest/notebooks/Common_Gotchas_in_JAX.html",
+)
+def reads_parameters_anew(h: Checked, transforms: str) -> None:
+    """Branches that a module defines read a parameter there as it is in this call, under {transforms}.
+
+    Expect of the square of w x where x > 0, else of w + x, the gradient 2 w x x, else 2 (w + x), for w = 2 and then 3.
+    """
+
+    def loss(w: Any, x: Any) -> Any:
+        _PARAMETERS["w"] = w
+        chosen = adprotocol.cond(x > 0.0, _scaled, _shifted, x)
+        return chosen * chosen
+
+    for w in (2.0, 3.0):
+        for x, slope in ((4.0, 32.0 * w), (-4.0, 2.0 * (w - 4.0))):
+            got = h.nest(transforms, lambda w, x=x: loss(w, h.array(x)))(h.array(w))
+            h.assert_equal(got, slope, f"the gradient at w = {w}, x = {x}")
+    _PARAMETERS.clear()
 
 
 @scenario(transform="grad", needs=("grad", "grad of grad"), varies=True)
