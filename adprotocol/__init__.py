@@ -51,8 +51,7 @@ def __getattr__(name: str) -> object:
         except ModuleNotFoundError as error:
             if error.name != f"adprotocol.{name}":
                 raise
-    msg = f"module 'adprotocol' has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module 'adprotocol' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

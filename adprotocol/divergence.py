@@ -103,11 +103,10 @@ def read_divergences(path: str | Path | Traversable) -> dict[str, Divergence]:
                 fields[several] = tuple(item.strip(" `") for item in fields[several].split(","))
             declared = Divergence(**fields, title=title.strip(), text=text + "\n")
         except (TypeError, ValueError) as error:
-            msg = (
+            raise PluginError(
                 f"{path}, below the heading {title!r}: {error}; write `- field: value` for name, remedy, outcome, "
                 "errors and scenarios, an empty line, and the text"
-            )
-            raise PluginError(msg) from error
+            ) from error
         found[declared.name] = declared
     return found
 
@@ -120,8 +119,7 @@ OBJECTS: Divergence
 
 def __getattr__(name: str) -> Any:
     if name not in ("CORE", "OBJECTS"):
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.resources import files  # noqa: PLC0415  (5 ms, for what few programs ask)
 
     found = read_divergences(files("adprotocol") / "divergences.md")

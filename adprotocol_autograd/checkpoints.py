@@ -53,8 +53,7 @@ def refuse_second_run(box: Any) -> None:
     codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
     innermost = next((place for place, code in enumerate(codes) if code in _TRACES), len(codes))
     if _SECOND_RUN in codes[innermost + 1 : innermost + 1 + _FRAMES_BELOW]:
-        msg = (
+        raise UndecidableError(
             "a function in autograd.checkpoint asks about its argument, but the first of its two runs does not see "
             "that the argument is differentiated. Ask outside and close over the answer"
         )
-        raise UndecidableError(msg)

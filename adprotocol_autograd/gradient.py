@@ -157,11 +157,10 @@ def _boxable(leaf: Any) -> Any:
     if isinstance(leaf, (float, complex)):
         return float(leaf) if isinstance(leaf, float) else complex(leaf)
     if isinstance(leaf, ndarray):
-        msg = (
+        raise SelectionError(
             f"autograd cannot differentiate with respect to {full_kind_of(leaf)}. Pass a plain numpy.ndarray, or "
             "freeze it with where="
         )
-        raise SelectionError(msg)
     return asarray(leaf)  # a NumPy scalar of a rare dtype
 
 

@@ -26,11 +26,10 @@ _ARRAYS = (internals.ArrayImpl, jax.core.Tracer, *internals.LITERALS)
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch if the predicate is concrete, else stage ``jax.lax.cond``."""
     if not isinstance(pred, bool) and (not isinstance(pred, _ARRAYS) or internals.is_no_array(pred)):
-        msg = (
+        raise PredicateError(
             f"cond was given {kind_of(pred)} as predicate, which is no array; it takes a boolean scalar (that of a "
             "mutable reference is ref[...])"
         )
-        raise PredicateError(msg)
     if isinstance(pred, jax.core.Tracer):
         return _stage(pred, true_fun, false_fun, operands)
     return true_fun(*operands) if pred else false_fun(*operands)
@@ -39,13 +38,12 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     axes = internals.varying_axes(pred)
     if axes:
-        msg = (
+        raise UndecidableError(
             f"the predicate of a cond inside jax.shard_map differs along {', '.join(sorted(map(repr, axes)))}, so that "
             "the devices take different branches: in these they cannot communicate, as the derivative by a value that "
             "is equal on all devices does. Make the predicate equal on all devices with jax.lax.psum, or choose "
             "elementwise with jnp.where"
         )
-        raise UndecidableError(msg)
     true_constants, false_constants = untracked(pred, True), untracked(pred, False)  # noqa: FBT003  (what pred may be)
 
     def stage(run_true: Callable[[], list[Any]], run_false: Callable[[], list[Any]]) -> Any:

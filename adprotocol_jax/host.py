@@ -42,11 +42,10 @@ def host_call(
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
         return _run(*arrays, fun=fun)
     if like is None:
-        msg = (
+        raise RuleError(
             "a host function was called with a value that JAX traces, in jit or vmap, and does not tell the shapes of "
             "its results; declare them by host_function(like=...)"
         )
-        raise RuleError(msg)
     if any(isinstance(value, jax.core.Tracer) for value in search(getattr(fun, "__wrapped__"))):  # noqa: B009
         raise RuleError(_CLOSED_OVER)
     results = _host_p.bind(*arrays, fun=fun, types=tuple(map(internals.type_like, like)), batched=batched)
@@ -108,15 +107,13 @@ def _as_type(result: Any, kind: Any) -> Any:
     """Return a result in a dtype of JAX, 32 bits wide without ``jax_enable_x64``; refuse integers that overflow."""
     cast = np.asarray(result, kind.dtype)
     if cast.shape != kind.shape:
-        msg = (
+        raise RuleError(
             f"a host function with batched=True returned an array of shape {cast.shape}, not {kind.shape}, under "
             "jax.vmap; keep the leading axes, or leave batched=True out"
         )
-        raise RuleError(msg)
     if cast is not result and cast.dtype.kind in "iu" and (cast != result).any():
-        msg = (
+        raise RuleError(
             f"a host function returned integers of dtype {result.dtype} that {kind.dtype} cannot hold; enable 64 bits, "
             'jax.config.update("jax_enable_x64", True)'
         )
-        raise RuleError(msg)
     return cast

@@ -77,12 +77,11 @@ def _known_constant(value: Any, trace: Any) -> Any:
 def refuse_no_array(value: Any) -> None:
     """Refuse a value of JAX that carries no derivative, but may hold arrays that do."""
     if internals.is_no_array(value):
-        msg = (
+        raise UndecidableError(
             f"adprotocol got a mutable JAX reference (jax.Ref) or another value of JAX that is no array "
             f"({getattr(value, 'aval', value)}), and only arrays carry a derivative. Pass the arrays in it (ref[...] "
             "of a reference)"
         )
-        raise UndecidableError(msg)
 
 
 def as_constant(value: Any) -> Any:

@@ -77,11 +77,10 @@ class RuleCall:
                 return results
         except jax.errors.UnexpectedTracerError:
             pass
-        msg = (
+        raise RuleError(
             f"a derivative rule of {rule.name} uses a value that JAX traces and that is no argument, and JAX calls the "
             "rule when that trace is over; pass the value as a positional argument, whose gradient may be None"
         )
-        raise RuleError(msg)
 
 
 class _Derivative(Derivative):
@@ -195,12 +194,11 @@ class BatchedCall(RuleCall):
 def refuse_objects(rule: DerivativeRule, outline: Outline) -> None:
     """Refuse residuals that may hold tracers."""
     if outline.objects:
-        msg = (
+        raise RuleError(
             f"the residuals of {rule.name} hold {outline.objects}, of which JAX knows nothing, while it compiles or "
             "batches the function; return arrays as residuals, or a structure of them (register_structure makes a "
             "class one)"
         )
-        raise RuleError(msg)
 
 
 internals.hold_weakly(RuleCall)

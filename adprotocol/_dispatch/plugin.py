@@ -141,8 +141,7 @@ def _returned(name: str, hooks: Mapping[str, Any], hook: str, convert: Callable[
         return convert(hooks[hook]())
     # Any exception is the plugin's fault.
     except Exception as error:
-        msg = f"plugin {name!r}: the hook {hook} raises {one_line(error, None)}"
-        raise PluginError(msg) from error
+        raise PluginError(f"plugin {name!r}: the hook {hook} raises {one_line(error, None)}") from error
 
 
 def _classes(name: str, hooks: Mapping[str, Any], hook: str) -> dict[type, Any]:
@@ -150,11 +149,10 @@ def _classes(name: str, hooks: Mapping[str, Any], hook: str) -> dict[type, Any]:
     listed: dict[type, Any] = _returned(name, hooks, hook, _by_class) or {}
     for cls in listed:
         if not isinstance(cls, type) or cls.__module__ in _NOT_TO_CLAIM:
-            msg = (
+            raise PluginError(
                 f"plugin {name!r}: {hook} returned {cls!r:.60}, which is not a class that a framework owns; "
                 "return the framework's own classes"
             )
-            raise PluginError(msg)
     return listed
 
 
@@ -178,8 +176,7 @@ def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable
         for impl in caller.get_hookimpls():
             fault = _fault(impl, caller.spec)
             if fault:
-                msg = f"plugin {name!r}: hook {caller.name!r} {fault}"
-                raise PluginError(msg)
+                raise PluginError(f"plugin {name!r}: hook {caller.name!r} {fault}")
             hooks[caller.name] = impl.function
             priority += impl.trylast - impl.tryfirst
     missing = [hook for hook in hookspecs.REQUIRED if hook not in hooks]
@@ -188,8 +185,7 @@ def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable
         fault = f"lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
         if unmarked:
             fault = f"defines {unmarked} without the decorator adprotocol.hookspecs.hookimpl; add it"
-        msg = f"plugin {name!r} {fault}"
-        raise PluginError(msg)
+        raise PluginError(f"plugin {name!r} {fault}")
     return hooks, priority
 
 

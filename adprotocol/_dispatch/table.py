@@ -182,8 +182,7 @@ def join(sole: Binding, binding: Binding) -> Binding:
         return sole
     if sole.framework is None:
         return binding
-    msg = (
+    raise MixedFrameworksError(
         f"one call was given values of two frameworks, {sole.framework} and {binding.framework}; "
         "a call answers for one framework: convert one of the values, or make two calls"
     )
-    raise MixedFrameworksError(msg)

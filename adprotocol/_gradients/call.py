@@ -168,16 +168,14 @@ def array_binding(fun: Fun, array: Any) -> Binding | None:
 def check_callable(name: str, fun: Any) -> None:
     """Refuse to differentiate what is not a function."""
     if not callable(fun):
-        msg = f"{name} was given {kind_of(fun)}; give it the function to differentiate"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} was given {kind_of(fun)}; give it the function to differentiate")
 
 
 def check_argnums(argnums: Any) -> tuple[int, ...]:
     """Return positions of arguments as a tuple."""
     positions = argnums if isinstance(argnums, (tuple, list, range)) else (argnums,)
     if not positions or not all(isinstance(i, int) and not isinstance(i, bool) for i in positions):
-        msg = f"argnums={shown(argnums)} is not an argument position; give an int or a tuple of ints"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"argnums={shown(argnums)} is not an argument position; give an int or a tuple of ints")
     return tuple(positions)
 
 
@@ -185,15 +183,13 @@ def _positions(argnums: tuple[int, ...], count: int) -> list[int]:
     """Return the positions that `argnums` names, counted from the start."""
     for argnum in argnums:
         if not -count <= argnum < count:
-            msg = (
+            raise ArgumentError(
                 f"argnums names argument {argnum}, but the function was called with {count} positional "
                 "argument(s); pass differentiated arguments by position"
             )
-            raise ArgumentError(msg)
     positions = [argnum % count for argnum in argnums]
     if len(set(positions)) < len(positions):
-        msg = f"argnums={argnums} names an argument twice; give each position once"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"argnums={argnums} names an argument twice; give each position once")
     return positions
 
 

@@ -38,11 +38,10 @@ def find(sole: Binding, backend: str | None) -> Binding:
     if backend is not None:
         name = named(backend)
         if sole.framework not in (None, name):
-            msg = (
+            raise MixedFrameworksError(
                 f"backend={backend!r} was given, but the arguments hold values of {sole.framework}; omit backend=, or "
                 "convert the arguments"
             )
-            raise MixedFrameworksError(msg)
     elif name is None:
         name = default()
     binding = plugin_binding(name)
@@ -77,11 +76,10 @@ def default() -> str:
         names = ", ".join(repr(plugin.name) for plugin in registry.REGISTRY.active()) or "none"
         none = registry.NONE_FOUND if not registry.REGISTRY.known() else "install a plugin that does"
         remedy = "; ".join(map(str, reasons)) or none
-        msg = (
+        raise BackendError(
             "the arguments hold only NumPy arrays and Python numbers, and no active plugin differentiates these "
             f"(active plugins: {names}): {remedy}, or name a framework with backend="
-        )
-        raise BackendError(msg) from (reasons[0] if reasons else None)
+        ) from (reasons[0] if reasons else None)
     _DEFAULT[None] = name = min(ready, key=lambda plugin: (plugin.priority, plugin.name)).name
     return name
 
@@ -92,11 +90,10 @@ def named(name: Any, asked: str = "") -> str:
     known = registry.REGISTRY.known()
     plugin = known.get(name) if isinstance(name, str) else None
     if plugin is None:
-        msg = (
+        raise BackendError(
             f"{asked} names no plugin; known plugins: {', '.join(map(repr, known)) or 'none'} (nearest: "
             f"{nearest(str(name), known)}). Correct the name, or install the distribution that has this plugin"
         )
-        raise BackendError(msg)
     if plugin.state in registry.UNSETTLED:
         import importlib  # noqa: PLC0415
 
@@ -104,11 +101,9 @@ def named(name: Any, asked: str = "") -> str:
             importlib.import_module(plugin.framework)
         except ImportError as error:
             remedy = f"python -m pip install '{plugin.installation}'"
-            msg = f"{asked} cannot be imported ({error}); install it: {remedy}"
-            raise BackendError(msg) from error
+            raise BackendError(f"{asked} cannot be imported ({error}); install it: {remedy}") from error
         registry.load_plugins()
     if plugin.state != registry.ACTIVE:
         reason = plugin.reason or f"remove it from {registry.BLOCK_VARIABLE}"
-        msg = f"the plugin for {asked} is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"
-        raise BackendError(msg)
+        raise BackendError(f"the plugin for {asked} is {plugin.state}: {reason}. Run `python -m adprotocol doctor`")
     return plugin.name

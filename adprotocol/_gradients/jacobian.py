@@ -77,11 +77,9 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
     check_callable("jacobian", fun)
     positions = check_argnums(argnums)
     if mode not in (None, "reverse", "forward"):
-        msg = f"jacobian was given mode={shown(mode)}; give 'reverse', 'forward' or None"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"jacobian was given mode={shown(mode)}; give 'reverse', 'forward' or None")
     if chunk_size is not None and (not isinstance(chunk_size, int) or isinstance(chunk_size, bool) or chunk_size < 1):
-        msg = f"jacobian was given chunk_size={shown(chunk_size)}; give a positive int, or None"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"jacobian was given chunk_size={shown(chunk_size)}; give a positive int, or None")
 
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -106,11 +104,10 @@ def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
     leaves, outputs = call.leaves, arrays[: outline.count]
     functions = call.binding.functions("jacobian", "basis", "reshape")
     if any(map(is_complex, outputs)):
-        msg = (
+        raise OutputError(
             "the value of the function is complex, and a Jacobian in reverse mode consists of gradients of real "
             "numbers: take real and imaginary part, or use mode='forward' if no leaf is complex"
         )
-        raise OutputError(msg)
     parts = []
     for i, y in enumerate(outputs):
 
@@ -131,11 +128,10 @@ def _forward(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
     """Return for each output the Jacobian by each leaf: a column is the push of an element of a basis of all leaves."""
     leaves, functions = call.leaves, call.binding.functions("jacobian", "basis", "reshape", "moveaxis")
     if any(map(is_complex, leaves)):
-        msg = (
+        raise ArgumentError(
             "a leaf that takes a gradient is complex, and a Jacobian in forward mode consists of derivatives by real "
             "numbers: take real and imaginary part, or use mode='reverse' if the value is real"
         )
-        raise ArgumentError(msg)
     known: list[Outline] = []
 
     def column(tangents: list[Any]) -> list[Any]:

@@ -61,12 +61,11 @@ def _scalar(value: Any, binding: Binding) -> Any:
 def _check_framework(leaf: Any, binding: Binding) -> Binding:
     own = lookup(type(leaf))
     if own.framework not in (None, binding.framework):
-        msg = (
+        raise MixedFrameworksError(
             f"the differentiated function returned a value of {own.framework}, but its arguments are of "
             f"{binding.framework}, so the derivative is lost; compute with one framework, or name it: "
             f"backend={own.framework!r}"
         )
-        raise MixedFrameworksError(msg)
     return own
 
 
@@ -88,11 +87,10 @@ def taken_apart(returned: Any, binding: Binding, *, has_aux: bool) -> tuple[list
         if not labelled and (is_number or _is_output(leaf)):
             outputs.append(i)
     if not outputs:
-        msg = (
+        raise OutputError(
             f"the differentiated function returned {kind_of(value)} without an array that can carry a derivative; "
             "return arrays of floating-point or complex dtype, alone or in a structure"
         )
-        raise OutputError(msg)
     if has_aux:
         beside, aux_spec = tree_flatten(returned[1], labels=True, elements=True)
         leaves, spec = [*leaves, *beside], (tuple, None, (0, 1), (spec, aux_spec))
@@ -124,11 +122,10 @@ class _Given(Collector):
 
     def unneeded(self, entry: Any, where: str) -> None:
         if any(not (leaf is None or isinstance(leaf, NonDifferentiable)) for leaf in tree_leaves((entry,))):
-            msg = (
+            raise ArgumentError(
                 f"{self.words[0]} was given {kind_of(entry)} as {self.words[1]} {where}, where there is no derivative; "
                 "give None there"
             )
-            raise ArgumentError(msg)
 
 
 def given_entries(given: Any, treespec: Treespec, likes: Sequence[Any], words: tuple[str, str, str]) -> list[Any]:
@@ -154,11 +151,10 @@ def check_scalar(value: Any, raw: Any) -> None:
         return
     if shape is None or dtype is None:
         given = f"{shown(raw)}, {kind_of(raw)}" if isinstance(raw, (int, str, type(None))) else kind_of(raw)
-        msg = (
+        raise OutputError(
             f"the differentiated function returned {given}; it must return a real floating-point scalar of shape (), "
             "or with has_aux=True a pair of such a scalar and anything else"
         )
-        raise OutputError(msg)
     is_scalar = tuple(shape) == ()
     # Of a dtype whose name says nothing the framework knows whether it has a derivative.
     if is_scalar and kind == "" and not hasattr(dtype, "kind"):
@@ -166,8 +162,7 @@ def check_scalar(value: Any, raw: Any) -> None:
     remedy = "compute it in floating point" if is_scalar else "reduce it to a scalar, with sum() or mean()"
     if is_scalar and kind == "complex":
         remedy = "take the real part or abs()"
-    msg = (
+    raise OutputError(
         f"the differentiated function returned {kind_of(value)} of shape {tuple(shape)} and dtype {dtype}; it must "
         f"return a real floating-point scalar of shape (): {remedy}"
     )
-    raise OutputError(msg)

@@ -166,8 +166,7 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
     After ``equinox.combine`` and ``torch.func.functional_call``.
     """
     if not trees:
-        msg = "combine() was called without structures; pass the parts that partition returned"
-        raise TreeError(msg)
+        raise TreeError("combine() was called without structures; pass the parts that partition returned")
     merged = trees[0]
     try:
         for other in trees[1:] or trees:
@@ -180,11 +179,10 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
     model.check_like(found, "combine", "like", "argument 0")
     for i, leaf in enumerate(found.leaves):
         if leaf is None and model.leaves[i] is not None:
-            msg = (
+            raise TreeError(
                 f"combine was given structures of which none has the leaf {quoted(model.paths[i])} of like, "
                 f"{kind_of(like)}; pass the rest that partition returned too, or the model itself as the last argument"
             )
-            raise TreeError(msg)
     return model.rebuild(found.leaves)
 
 

@@ -75,8 +75,7 @@ def vjp(
     """
     check_callable("vjp", fun)
     if not primals:
-        msg = "vjp was given no primals; pass the arguments of the function after it: vjp(fun, x)"
-        raise ArgumentError(msg)
+        raise ArgumentError("vjp was given no primals; pass the arguments of the function after it: vjp(fun, x)")
     try:
         call = call_of(fun, primals, {}, tuple(range(len(primals))), where, backend, each=False)
         arrays, outline, pull = run_reverse(call, has_aux=has_aux)
@@ -205,11 +204,10 @@ def run_reverse(
     function, kept = _function(call, has_aux=has_aux, once=once)
     binding, count = call.binding, len(call.leaves)
     if binding.vjp is None:
-        msg = (
+        raise PluginError(
             f"{binding.framework} has no reverse mode here, as its plugin has no hook vjp; use forward mode, "
             "adprotocol.jvp or jacobian(mode='forward'), or arrays of another framework"
         )
-        raise PluginError(msg)
     try:
         outputs, others, pull = binding.vjp(function, call.leaves, once)
         if once:

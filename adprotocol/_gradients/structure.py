@@ -79,11 +79,10 @@ class Structure(Flattened):
         """Raise `TreeError` where another structure differs; `call` was given both, by these names."""
         if not treespec.treespecs_equal(self.shown, other.shown):
             what = treespec.difference(self.shown, other.shown, name, other_name)
-            msg = (
+            raise TreeError(
                 f"{call} was given structures that do not match: {what}. Pass parts of one structure, with None for "
                 "each missing leaf"
             )
-            raise TreeError(msg)
 
     def framework(self, found: Binding | None = None) -> Binding:
         """Return the binding of the one framework among the leaves and the binding already `found`.
@@ -156,11 +155,10 @@ class Structure(Flattened):
         """Return the leaves in the mask, if a framework can differentiate them."""
         for i, leaf in enumerate(self.leaves if self._has_foreign else ()):
             if self.mask[i] and self.bindings[type(leaf)] is BINDINGS.WITHOUT_AD:
-                msg = (
+                raise BackendError(
                     f"{quoted(self.paths[i])} is {full_kind_of(leaf)}, an array of a library without AD; convert it to "
                     f"an array of a framework ({', '.join(REGISTRY.known())}), or exclude it by where="
                 )
-                raise BackendError(msg)
         return self.selected()
 
     def selected(self) -> list[Any]:

@@ -126,11 +126,10 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
             error.add_note(f"A where predicate is called with (path, leaf): write lambda path, leaf: ...{hint[1:]}")
             raise
         if not _is_bool(answer):
-            msg = (
+            raise SelectionError(
                 f"the where predicate returned {shown(answer)}, {kind_of(answer)}, for {quoted(name)}; it must "
                 "take (path, leaf) and return a bool"
             )
-            raise SelectionError(msg)
         answers.append(bool(answer))
     return answers
 
@@ -139,11 +138,10 @@ def _masks(where: Any, count: int) -> list[Any]:
     if _is_bool(where):
         return [where] * count
     if not isinstance(where, (tuple, list)) or len(where) != count:
-        msg = (
+        raise SelectionError(
             f"where is {kind_of(where)}, but argnums names {count} arguments; give a tuple of {count} masks, one for "
             "each (a bool covers a whole argument), a predicate, or patterns"
         )
-        raise SelectionError(msg)
     return list(where)
 
 
@@ -155,8 +153,7 @@ def _by_mask(structure: Structure, mask: Any) -> list[bool]:
     try:
         return _spread(treespec, flags, structure.shown, iter(structure.leaves), "")
     except SelectionError as error:
-        msg = f"{error}{_by_name(structure, mask)}"
-        raise SelectionError(msg) from None
+        raise SelectionError(f"{error}{_by_name(structure, mask)}") from None
 
 
 def _by_name(structure: Structure, where: Any) -> str:
@@ -185,12 +182,11 @@ def _spread(upper: Treespec, flags: list[Any], treespec: Treespec, leaves: Itera
     }
     is_alike = below is not None and (cls is below or (issubclass(cls, dict) and issubclass(below, dict)))
     if not is_alike or given.keys() != set(map(text, names)):
-        msg = (
+        raise SelectionError(
             "the where mask does not match the structure of the argument: "
             f"{difference(upper, treespec, 'the mask', 'the argument', path)}. Give bools in the structure of the "
             "argument, or of its upper part (one bool covers all leaves below it)"
         )
-        raise SelectionError(msg)
     spread: list[bool] = []
     for name, child in zip(map(text, names), children, strict=True):
         spread += _spread(*given[name], child, leaves, f"{path}.{name}" if path else name)
@@ -205,12 +201,11 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
     if flag is None and part is None:
         return False
     if not _is_bool(flag):
-        msg = (
+        raise SelectionError(
             f"the where mask holds {shown(flag)}, {kind_of(flag)}, at {quoted(name)}; a mask holds bools, in the "
             "structure of the argument or of its upper part. Give strings to select by pattern, or a function of "
             "(path, leaf)"
         )
-        raise SelectionError(msg)
     return bool(flag)
 
 
@@ -229,11 +224,10 @@ def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
     for i, (wanted, able) in enumerate(zip(mask, capable, strict=True)):
         if wanted and able is None and structure.leaves[i] is not None:
             given, remedy = incapable(structure.leaves[i])
-            msg = (
+            raise SelectionError(
                 f"where selects {quoted(structure.paths[i])}, which is {given} and cannot take a gradient; {remedy}, "
                 "or leave it out of the selection (a predicate can look at the leaf: lambda path, leaf: ...)"
             )
-            raise SelectionError(msg)
     return [wanted and able is not None for wanted, able in zip(mask, capable, strict=True)]
 
 

@@ -114,10 +114,9 @@ def _check_elementwise(name: str, mask: Any, one: Any, other: Any) -> None:
     except Exception:  # noqa: BLE001  (staged, batched, on another device, or no array)
         return
     if (differs & (chosen == (name == "true_fun"))).any():
-        msg = (
+        raise BranchMismatchError(
             f"{name} of adprotocol.where returned {shown(plain, 200)} for the operands as they are, and "
             f"{shown(guarded, 200)} with others where it is not chosen, and these differ where it is: the result at an "
             "element must depend only on the operands at this element. Compute what mixes elements, such as a mean, "
             f"before the call (found because {VARIABLE} is set)"
         )
-        raise BranchMismatchError(msg)

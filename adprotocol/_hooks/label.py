@@ -94,8 +94,7 @@ class NonDifferentiable:
             load_plugins()  # the framework that asks may have been imported after the label was made
             if name != "held" and name in vars(NonDifferentiable):
                 return getattr(self, name)
-            msg = f"NonDifferentiable has no attribute {name!r}"
-            raise AttributeError(msg)
+            raise AttributeError(f"NonDifferentiable has no attribute {name!r}")
         if name == "value":  # an AttributeError inside the property leads here: raise it as it is
             return constant_tree(self.held)
         return getattr(self.value, name)

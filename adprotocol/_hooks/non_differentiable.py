@@ -146,12 +146,11 @@ def _result(value: Any) -> Any:
     """Make one leaf of a result constant; refuse a function that would compute with tracked values."""
     if is_function(value) and ask(tuple(_arrays_in(value))) is not False:
         name = getattr(value, "__qualname__", value)
-        msg = (
+        raise NotConstantError(
             f"a function decorated with non_differentiable returned the function {name}, "
             "which closes over values that are differentiated, so that its results would not be constant; return the "
             "values, or make them constant where the function takes them"
         )
-        raise NotConstantError(msg)
     return constant_leaf(value)
 
 
@@ -162,8 +161,7 @@ def _arrays_in(fun: Any) -> list[Any]:
 
 def refuse_class(cls: type) -> Any:
     """Refuse a class: neither its instances nor its constructor would be constant."""
-    msg = (
+    raise NotConstantError(
         f"non_differentiable was given the class {cls.__qualname__}; make a value constant with "
         "non_differentiable(value), label one field with NonDifferentiable(value), or decorate its methods"
     )
-    raise NotConstantError(msg)

@@ -93,12 +93,11 @@ def _checked(leaf: Any, message: str) -> Any:
         return leaf
     if answer is True:
         raise prevented(leaf, message, binding)
-    msg = (
+    raise PluginError(
         f"prevent_gradient was given {kind_of(leaf)}, and whether it is differentiated is staged: it is decided when a "
         f"transformation is applied later. The plugin {binding.framework!r} has no hook prevent_gradient that would "
         f"raise then ({message}). Upgrade the plugin, or give it that hook (adprotocol.hookspecs says how)"
     )
-    raise PluginError(msg)
 
 
 def prevented(leaf: Any, message: str, binding: Binding) -> GradientPreventedError:

@@ -95,12 +95,11 @@ def choose(mask: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...], 
     if not (callable(true_fun) and callable(false_fun)):
         raise branch_error("where", true_fun, false_fun)
     if not operands:
-        msg = (
+        raise NoValuesError(
             "where() was called without operands; what its functions close over is guarded nowhere, so that a NaN of "
             "the one not chosen would reach gradients: pass the arrays that they compute with, "
             "where(x > 0, xp.sqrt, lambda x: 0.0 * x, x)"
         )
-        raise NoValuesError(msg)
     mask, binding = predicate(mask, call="where")
     if not sizes(getattr(mask, "shape", ())) and (binding.kind is not ARRAY or not hasattr(mask, "dtype")):
         return cond(mask, true_fun, false_fun, *operands)

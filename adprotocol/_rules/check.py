@@ -71,11 +71,10 @@ class Collector:
         # An ordered dict may stand for a dict, and the like: names and order are the structure, metadata is not.
         if children is None or own_names != names or not (type(entry) is cls or issubclass(type(entry), cls)):
             actual = kind_of(entry) if children is None else f"{kind_of(entry)} of {_listed(own_names)}"
-            msg = (
+            raise self.error(
                 f"{self.words[0]} {self.did} {actual} as {self.words[1]} {where}, which is a {cls.__qualname__} of "
                 f"{_listed(names)}; {self.do} the same structure, or None for zeros"
             )
-            raise self.error(msg)
         for child, spec, name in zip(children, specs, names, strict=True):
             self.add(child, spec, f"{where} at {name!r}")
 
@@ -89,11 +88,10 @@ class Collector:
         shape, due = shape_of(entry), shape_of(like)
         if (shape is None and due is not None) or not may_be_equal(shape, due):
             actual = kind_of(entry) if shape is None else f"an array of shape {tuple(shape)}"
-            msg = (
+            raise self.error(
                 f"{self.words[0]} {self.did} {actual} as {self.words[1]} {where}, which is an array of shape "
                 f"{tuple(due or ())}; {self.do} one of the same shape (sum over what was broadcast), or None for zeros"
             )
-            raise self.error(msg)
         if is_complex(entry) and not is_complex(like):
             who, what = self.words
             msg = f"{who} {self.did} a complex array as {what} {where}, which is real; {self.do} its real part"

@@ -86,8 +86,7 @@ def custom_derivative(
         return functools.partial(custom_derivative, has_residuals=has_residuals, reverse_only=reverse_only)
     if isinstance(fun, (staticmethod, classmethod, property)) or not callable(fun):
         below = f"; put custom_derivative below @{type(fun).__name__}" if hasattr(type(fun), "__get__") else ""
-        msg = f"custom_derivative was given {kind_of(fun)}, which is not a function{below}"
-        raise RuleError(msg)
+        raise RuleError(f"custom_derivative was given {kind_of(fun)}, which is not a function{below}")
     return CustomDerivative(fun, has_residuals=has_residuals, reverse_only=reverse_only)
 
 
@@ -136,8 +135,7 @@ class CustomDerivative(Wrapper):
     def _accepted(self, rule: Any, known: Rule | None, method: str) -> Rule:
         """Check a new rule, and make its record."""
         if not callable(rule):
-            msg = f"{self.name}.{method} was given {kind_of(rule)}; give a function"
-            raise RuleError(msg)
+            raise RuleError(f"{self.name}.{method} was given {kind_of(rule)}; give a function")
         if self.linear is None and method == "defjvp":
             msg = f"{self.name} was declared with reverse_only=True and given a rule for forward mode; drop one of them"
             raise RuleError(msg)
@@ -226,11 +224,10 @@ class CustomDerivative(Wrapper):
             hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and holds_objects(leaf))
             # An object of unknown class that holds arrays is refused by this question.
             if hides and ask((leaf,)) is not False:
-                msg = (
+                raise RuleError(
                     f"{self.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
                     "which are differentiated; pass these in a structure: a list, a dict, a dataclass"
                 )
-                raise RuleError(msg)
 
     def _without_rule(self, binding: Binding, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Run the function if nothing is differentiated, and see to it that nothing will be."""

@@ -118,11 +118,10 @@ class Derivative:
         As this runs the rule again, it does so once for each rule and choice of inputs, where values are known.
         """
         if self.rule.linear is None:
-            msg = (
+            raise RuleError(
                 f"{self.rule.name} was declared with reverse_only=True, so its rule is not transposed for forward mode "
                 "(jvp, jacfwd, hessian); use reverse mode, or give it a rule with defjvp in place of reverse_only=True"
             )
-            raise RuleError(msg)
         key = self.rule.has_vjp, tuple(self.needed)
         if key in self.rule.linear:
             return
@@ -162,11 +161,10 @@ class Derivative:
         """Apply the transpose of the other mode, which is the same at all points, to what flows."""
         name, depths = self.rule.name, vars(_UNDER_WAY)
         if depths.setdefault(name, 0) == _DEEPEST:
-            msg = (
+            raise RuleError(
                 f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that "
                 "none can be derived from it; give it one with defvjp"
             )
-            raise RuleError(msg)
         depths[name] += 1
         try:
             self.check_linear(mode, sources, targets)

@@ -195,11 +195,10 @@ class HostCall:
             self.outline = outline
             return [_with_precision(result, arrays) for result in results]
         if not treespecs_equal(*[_with_plain_tuples(one.treespec) for one in (outline, self.outline)]):
-            msg = (
+            raise RuleError(
                 f"the host function {self.host.name} returned another structure than its like: {len(results)} "
                 f"array(s), not {len(self.types)}, or in other containers; return the same from both"
             )
-            raise RuleError(msg)
         self.outline = outline if outline.objects else self.outline
         return [self._agreeing(result, like) for result, like in zip(results, self.types, strict=True)]
 
@@ -210,10 +209,9 @@ class HostCall:
         is_known = lookup(type(leaf)).kind in (NUMPY, PLAIN) and not isinstance(leaf, np.ma.MaskedArray)
         if is_known and _is_array(leaf) and (_is_numpys(leaf) or not hasattr(leaf, "dtype")):
             return np.array(leaf, order="C")
-        msg = (
+        raise RuleError(
             f"{self.host.name} returned {kind_of(leaf)}; return NumPy arrays (no masked ones), numbers, or a structure"
         )
-        raise RuleError(msg)
 
     def _agreeing(self, result: Any, like: Any) -> Any:
         import numpy as np  # noqa: PLC0415
@@ -222,16 +220,14 @@ class HostCall:
         # Under batching the arrays have leading axes of which `like` does not know.
         batch = result.shape[: len(result.shape) - len(shape)] if self.host.batched else ()
         if result.shape != batch + shape or not np.can_cast(result.dtype, dtype, "same_kind"):
-            msg = (
+            raise RuleError(
                 f"the host function {self.host.name} returned an array of shape {result.shape} and dtype "
                 f"{result.dtype}, but its like one of shape {shape} and dtype {dtype}; correct one of them"
             )
-            raise RuleError(msg)
         converted = result.astype(dtype, copy=False)
         # NumPy and the frameworks would cut integers off.
         if dtype.kind in "iu" and converted is not result and (converted != result).any():
-            msg = f"{self.host.name} returned integers of dtype {result.dtype} that {dtype} cannot hold"
-            raise RuleError(msg)
+            raise RuleError(f"{self.host.name} returned integers of dtype {result.dtype} that {dtype} cannot hold")
         return converted
 
 
@@ -317,11 +313,10 @@ def blank_array(array: Any) -> Any:
         dtype = array.dtype if isinstance(array.dtype, np.dtype) else numpy_dtype(array.dtype)
         blank: Any = np.ndarray(shape, dtype, np.zeros((), dtype), strides=(0,) * len(shape))
     except TypeError as error:
-        msg = (
+        raise RuleError(
             f"a host function was given {kind_of(array)} of shape {shape} and dtype {dtype_name(array.dtype)}, for "
             f"which NumPy has no array ({error}); give it numbers, of a shape that is known (of a random key its data)"
-        )
-        raise RuleError(msg) from error
+        ) from error
     blank.flags.writeable = False
     return blank
 

@@ -163,11 +163,10 @@ class DerivativeRule:
                 gradients = (gradients,)
             if not isinstance(gradients, tuple) or len(gradients) != len(args):
                 came = f"a tuple of {len(gradients)}" if isinstance(gradients, tuple) else kind_of(gradients)
-                msg = (
+                raise RuleError(
                     f"the vjp rule of {self.name} returned {came}; return a tuple with one gradient for each of the "
                     f"{len(args)} positional argument(s), None for zeros"
                 )
-                raise RuleError(msg)
             inputs = self._arguments.inputs(arrays, needed)
             collector = Collector(inputs, (f"the vjp rule of {self.name}", "the gradient for argument"))
             for number, (gradient, spec) in enumerate(zip(gradients, self._arguments.specs, strict=True)):

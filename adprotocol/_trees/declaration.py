@@ -70,11 +70,10 @@ def declares(cls: type) -> bool:
 def refuse_opaque(value: Any) -> None:
     """Refuse an object that declares trainable fields but is not a structure: all of it would be frozen."""
     cls = type(value)
-    msg = (
+    raise DeclarationError(
         f"{cls.__qualname__} declares trainable fields but is not a structure, so all of it would be frozen; make it a "
         "dataclass, or register it with optree or with the framework's own tree library"
     )
-    raise DeclarationError(msg)
 
 
 def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
@@ -91,12 +90,11 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
         _check_known(cls, declared, dict.fromkeys((*known, *(_class_fields(cls) or ()))))
     unnamed = {*(declared or ()), *frozen}.difference(known)
     if unnamed and known and known == tuple(map(str, range(len(known)))):
-        msg = (
+        raise DeclarationError(
             f"{cls.__qualname__} declares whether its field {min(unnamed)!r} is trainable, but is registered as a node "
             "without names for its children, so that none can be matched to it; register it with keys, as "
             "jax.tree_util.register_dataclass and register_pytree_with_keys do"
         )
-        raise DeclarationError(msg)
     return set(known).intersection(known if declared is None else declared).difference(frozen)
 
 
@@ -118,11 +116,10 @@ def frozen_fields(cls: type) -> tuple[str, ...]:
     for field in fields_of(cls):
         flag = field.metadata.get(METADATA, True)
         if type(flag) is not bool:
-            msg = (
+            raise DeclarationError(
                 f"the metadata {METADATA!r} of the field {field.name!r} of {cls.__qualname__} is {flag!r:.60}; it must "
                 "be a bool"
             )
-            raise DeclarationError(msg)
         if not flag:
             frozen.append(field.name)
     _FROZEN[cls] = tuple(frozen)
@@ -135,19 +132,17 @@ def _checked(cls: type, names: Any) -> tuple[str, ...]:
     given = tuple(names) if is_list else (names,)
     wrong = [name for name in given if not isinstance(name, str)]
     if wrong:
-        msg = (
+        raise DeclarationError(
             f"{cls.__qualname__} declares {wrong[0]!r:.60}, {kind_of(wrong[0])}, as trainable; name its fields by "
             f"strings, as in {DECLARATION} = ('variance',)"
         )
-        raise DeclarationError(msg)
     return given
 
 
 def _check_known(cls: type, given: Iterable[str], fields: Iterable[str]) -> None:
     for name in given:
         if name not in fields:
-            msg = (
+            raise DeclarationError(
                 f"{cls.__qualname__} declares {name!r} as trainable, but has no such field; the nearest are "
                 f"{nearest(name, fields)}. Correct {DECLARATION} or the call of register_trainable"
             )
-            raise DeclarationError(msg)

@@ -114,11 +114,10 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
             kept += [name for name in given if name not in declared and name not in left_out]
             names = tuple(kept + [name for name in slots if hasattr(value, name)])
         if DECLARATION in names:
-            msg = (
+            raise DeclarationError(
                 f"{with_article(cls.__qualname__)} instance has its own attribute {DECLARATION}, which would be "
                 "ignored; make it a class attribute, or a property that depends on the instance"
             )
-            raise DeclarationError(msg)
         children = tuple([getattr(value, name) for name in names])
         if not static:
             return children, names, names

@@ -158,11 +158,10 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
             return
         raise unclaimed(type(value))
     if hasattr(type(value), "__next__"):
-        msg = (
+        raise OpaqueValueError(
             f"adprotocol was given an iterator ({type(value).__qualname__}){_place(value, within)}, which looking "
             "inside would exhaust; pass a list of its items (for a torch module, list(module.parameters()))"
         )
-        raise OpaqueValueError(msg)
     for item in search(value, _is_opaque):
         check_held(value, item, within, remedy)
 
@@ -187,12 +186,11 @@ def check_held(value: Any, item: Any, within: tuple[Any, ...] = (), remedy: str 
     if framework is not None:
         from adprotocol.divergence import OBJECTS  # noqa: PLC0415  (for the message only)
 
-        msg = (
+        raise OpaqueValueError(
             f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds "
             f"{with_article(framework)} {type(item).__qualname__} but is not a structure that can be flattened. "
             f"{remedy or OBJECTS.remedy}"
         )
-        raise OpaqueValueError(msg)
 
 
 def _place(value: Any, within: tuple[Any, ...]) -> str:

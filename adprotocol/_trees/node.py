@@ -188,8 +188,7 @@ def check_none(
     """
     for child, again in zip(children, flatten(value)[0], strict=False):
         if child is None and again is not None:
-            msg = f"{type(value).__qualname__} puts {shown(again)} in the place of None"
-            raise ValueError(msg)
+            raise ValueError(f"{type(value).__qualname__} puts {shown(again)} in the place of None")
     try:
         empty = flatten(unflatten(metadata, [None] * len(children)))[0]
     except Exception:  # noqa: BLE001  (the constructor is the user's)

@@ -107,11 +107,10 @@ def register_structure(
             _STATIC[cls] = names
     if known is not None:
         if known != names:
-            msg = (
+            raise StructureError(
                 f"register_structure was given {cls.__qualname__} with {_listed(names)}, but it is registered with "
                 f"{_listed(known)}; frameworks cannot forget a class: register it once"
             )
-            raise StructureError(msg)
         return cls
     if flatten is not None and unflatten is not None:
 
@@ -135,8 +134,7 @@ def _register(cls: type, functions: node.Functions) -> None:
                 _teach(plugin.tree_library, {cls: functions})
             # Any exception is the plugin's fault.
             except Exception as error:
-                msg = f"the plugin {plugin.name!r} cannot register {cls.__qualname__}: {error}"
-                raise PluginError(msg) from error
+                raise PluginError(f"the plugin {plugin.name!r} cannot register {cls.__qualname__}: {error}") from error
     node.forget((cls,))
     if "optree" in sys.modules:
         _teach_optree()
@@ -170,27 +168,24 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
         what = "which is not a dataclass, an attrs class or a named tuple"
         if is_by_fields:
             what = "whose instances hold more than fields (it is a dict or an error too, or a field is a property)"
-        msg = (
+        raise StructureError(
             f"register_structure was given {given}, {what}. Make it one (`@register_structure` stands above "
             "`@dataclass`), or give the functions flatten= and unflatten="
         )
-        raise StructureError(msg)
     named = (static,) if isinstance(static, str) else tuple(static)
     fields: tuple[str, ...] = cls._fields if is_tuple else by_name.field_names(cls)
     for name in named:
         if name not in fields:
-            msg = (
+            raise DeclarationError(
                 f"register_structure was given {name!r:.60} as a static field of {cls.__qualname__}, which has no such "
                 f"field; the nearest are {nearest(str(name), fields)}"
             )
-            raise DeclarationError(msg)
     if is_tuple:
         if named:
-            msg = (
+            raise StructureError(
                 f"register_structure was given static fields of the named tuple {cls.__qualname__}, but PyTorch "
                 "flattens all fields of a named tuple; make it a dataclass (frozen=True, and unpack its fields by name)"
             )
-            raise StructureError(msg)
         return frozenset()
     return frozenset(named) | by_name.declared_static(cls)
 
