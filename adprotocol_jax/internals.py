@@ -7,9 +7,7 @@ Nothing looks at a version number: a name is there, or it is not. The range of r
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -363,20 +361,3 @@ def hold_weakly(cls: type) -> None:
 def vmap_like(axis: Any) -> Callable[..., Any]:
     """Return ``jax.vmap`` with the size and names of an axis that is already mapped."""
     return functools.partial(jax.vmap, axis_size=axis.size, axis_name=axis.name, spmd_axis_name=axis.spmd_name)
-
-
-@functools.cache
-def share_contexts() -> None:
-    """Let all programs that a thread lowers share one context of MLIR; JAX fills one for each, in 5 ms.
-
-    For processes of tests, where it saves a fifth of the time. A context is never emptied.
-    """
-    mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
-    make_context, local = mlir.make_ir_context, threading.local()
-
-    def context_of_thread() -> Any:
-        if not hasattr(local, "context"):
-            local.context = make_context()
-        return local.context
-
-    mlir.make_ir_context = context_of_thread

@@ -95,24 +95,15 @@ class _Stop:
         self.following = following
 
     def __del__(self) -> None:
-        released = _released.nodes
-        released.append(self.following)
+        _released.append(self.following)
         del self.following
-        if not _released.is_running:
-            _released.is_running = True
-            try:
-                while released:
-                    released.pop()  # may free the node of another stop, which comes here and adds to the list
-            finally:
-                _released.is_running = False
+        # Not inside of another stop, nor beside one in another thread: that one goes on with this.
+        while _released and _releasing.acquire(blocking=False):
+            while _released:
+                _released.pop()
+            _releasing.release()
 
 
-class _Released(threading.local):
-    """What the stops of a thread let go."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.is_running = False
-
-
-_released = _Released()
+# What the stops have let go, and whether a thread is freeing it.
+_released: list[Any] = []
+_releasing = threading.Lock()

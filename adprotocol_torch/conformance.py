@@ -1,25 +1,26 @@
-"""The conformance harness for PyTorch, built from PyTorch's own functions."""
+"""The conformance harness for PyTorch, built from PyTorch's own functions.
+
+What it needs of PyTorch's private parts stands here, not in `internals`, for the plugin does without.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 import traceback
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from torch._C._dynamo.eval_frame import reset_code
+from torch._functorch import config
+from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol.conformance import Harness
-from adprotocol_torch.internals import (
-    compile_alone,
-    fake_tensors,
-    functorch_is_active,
-    pytree,
-    without_donated_buffers,
-    without_guard_statistics,
-)
+from adprotocol_torch.internals import functorch_is_active, pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -152,7 +153,7 @@ class TorchHarness(Harness):
 
     def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
         """Call `fun` with the fake tensors of PyTorch's compilers."""
-        with fake_tensors() as mode:
+        with FakeTensorMode() as mode:  # a class without a public name
             fun(*(mode.from_tensor(array) for array in arrays))
 
     def variable(self, value: Any) -> Any:
@@ -273,7 +274,7 @@ def _gradient(value: Any, leaf: Any) -> Any:
         return torch.zeros_like(leaf)
     again = torch.is_grad_enabled()
     # One that donated buffers would refuse a gradient that may be differentiated again; here no backend reuses any.
-    with without_donated_buffers():
+    with config.patch(donated_buffer=False):
         return torch.autograd.grad(value, leaf, create_graph=again, materialize_grads=True)[0]
 
 
@@ -295,9 +296,23 @@ def _jvp_by_dual(fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[An
 
 
 def _compiled(fun: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """Compile a function whose code others, such as closures, share, with a cache of limited size for itself."""
     if Harness.folder is not None:  # a process of the suite's own
         without_guard_statistics()
-    return compile_alone(fun, fullgraph=True, backend=backend)
+    options: dict[str, Any] = {"fullgraph": True, "backend": backend}
+    # until torch 2.13: there is no such option.
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        options["isolate_recompiles"] = True
+    elif hasattr(fun, "__code__"):
+        reset_code(fun.__code__)
+    return torch.compile(fun, **options)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def without_guard_statistics() -> None:
+    """Keep Dynamo from timing the guards of each graph, behind a flush of the processor's cache: 20 ms; for tests."""
+    guards: Any = importlib.import_module("torch._dynamo.guards")
+    guards.profile_guard_manager = lambda *_: 0.0
 
 
 class _Module(torch.nn.Module):

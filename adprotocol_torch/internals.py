@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import inspect
 import operator
 import sys
 import weakref
@@ -146,21 +144,6 @@ def skip(function: F) -> F:
     action = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action, action))
     return function
-
-
-def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Call ``torch.compile`` for a function whose code other functions, such as closures, share.
-
-    The code has one cache, of limited size, to itself where ``isolate_recompiles`` is
-    an option. Elsewhere the cache of the code is emptied.
-    """
-    # until torch 2.13: there is no such option.
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        return torch.compile(function, isolate_recompiles=True, **options)  # type: ignore[call-overload,no-any-return]
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        torch._C._dynamo.eval_frame.reset_code(code)
-    return torch.compile(function, **options)
 
 
 def attribute_names(tx: Any, value: Any) -> list[str]:
@@ -420,27 +403,6 @@ def gradient_hooks(parameter: torch.Tensor) -> list[Callable[[torch.Tensor], Any
 def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the parameters, buffers and submodules of a module; ``torch.func.functional_call`` has no other way in."""
     return module._parameters, module._buffers, module._modules
-
-
-def fake_tensors() -> Any:
-    """Return a mode for the tensors without memory with which PyTorch's compilers trace (not a public class)."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    return FakeTensorMode()
-
-
-def without_donated_buffers() -> Any:
-    """Keep compiled functions from donating buffers to their gradient, as their errors ask; no public switch does."""
-    from torch._functorch import config
-
-    return config.patch(donated_buffer=False)
-
-
-@functools.cache
-def without_guard_statistics() -> None:
-    """Keep Dynamo from timing the guards of each graph, behind a flush of the processor's cache: 20 ms; for tests."""
-    guards: Any = importlib.import_module("torch._dynamo.guards")
-    guards.profile_guard_manager = lambda *_: 0.0
 
 
 def caches_parametrizations() -> bool:

@@ -100,9 +100,9 @@ def wheel(tmp_path_factory):
 
 def pytest_collection_finish():
     if "torch" in sys.modules:
-        importlib.import_module("adprotocol_torch.internals").without_guard_statistics()
+        importlib.import_module("adprotocol_torch.conformance").without_guard_statistics()
     if "jax" in sys.modules:
-        importlib.import_module("adprotocol_jax.internals").share_contexts()
+        importlib.import_module("adprotocol_jax.conformance").share_contexts()
     # A compiler makes thousands of objects, none of which is garbage: a tenth of its time.
     gc.set_threshold(50_000, 10, 10)
     keep()

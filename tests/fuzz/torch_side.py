@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from adprotocol import combine, within_gradient
-from adprotocol_torch.internals import without_guard_statistics
+from adprotocol_torch.conformance import without_guard_statistics
 from fuzz.structures import by_pull, by_push, by_rows, packed, unpacked  # noqa: F401  (what programs call)
 
 KINDS = {
