@@ -39,8 +39,8 @@ BUDGETS = (
     Budget("conformance without scenarios", 2120),
     Budget("scenarios", 9230),
     Budget("tests/conformance", 2630),
-    Budget("tests, all lines", 30_270),
-    Budget("declared divergences", 45),
+    Budget("tests, all lines", 30_570),
+    Budget("declared divergences", 46),
     Budget("words of all pages", 31_550),
 )
 
