@@ -65,7 +65,7 @@ NO_FORWARD_MODE = (
 # And of what changes a tensor that it did not make, as batch norm its statistics.
 CHANGES_CAPTURED = "would mutate a captured Tensor"
 # And of a function that ``torch.vmap`` cannot take, of its values or by the memory of a batch.
-NO_VMAP = ("vmap", "Batching rule", "Cannot access data pointer", "Cannot access storage")
+NO_VMAP = ("vmap", "Batching rule", "saved tensor hooks", "Cannot access data pointer", "Cannot access storage")
 
 # What torch.func calls an ``autograd.Function`` by, level by level.
 call_function: Any = autograd_function.custom_function_call

@@ -12,7 +12,7 @@ from adprotocol_torch import modules
 from adprotocol_torch.aliases import refused_second_step
 from adprotocol_torch.call import refused_second
 from adprotocol_torch.checkpoints import refused_reentrant
-from adprotocol_torch.internals import functorch_is_active, memory_of, run_engine, set_grad_enabled, skip
+from adprotocol_torch.internals import functorch_is_active, in_transform, memory_of, run_engine, set_grad_enabled, skip
 from adprotocol_torch.parameters import LOCAL, raise_flag
 from adprotocol_torch.tensors import laid_out
 from adprotocol_torch.tracking import within_gradient
@@ -64,8 +64,12 @@ class Pull:
         # By what the call's results are differentiable by, and by the cotangents.
         was_enabled = torch.is_grad_enabled()
         create = was_enabled and not call.sources and (call.again or any(map(within_gradient, given)))
+        cut: list[torch.Tensor] = []
         if create and not call.again:
             call.sign()
+            if not (call.owners or call.is_compiled or in_transform()):
+                cut = [one for one in given if one.requires_grad]
+                given = [one.detach().requires_grad_() if one.requires_grad else one for one in given]
         end = self._begin()
         set_grad_enabled(create)
         try:
@@ -79,6 +83,8 @@ class Pull:
         finally:
             set_grad_enabled(was_enabled)
             end()
+        if cut:
+            return list(_Apart.apply(gradients, [one for one in given if one.requires_grad], *cut))  # type: ignore[no-untyped-call]
         return without_derivative(gradients, call.sources) if call.sources else gradients
 
     def _begin(self) -> Callable[[], None]:
@@ -220,3 +226,34 @@ class _Last(torch.autograd.Function):
 
 class _LastOfTwo(_Last):
     """Do the same for a second inner step: by its name a graph shows that nothing compiled is in it."""
+
+
+class _Apart(torch.autograd.Function):
+    """Pass on results that have a graph of their own from its leaves on, which no ``backward()`` frees.
+
+    So the graph of the function, which lies behind that of a pull, stays, and is not run through in vain: for a network
+    of twenty layers pull and ``backward()`` take 0.5 to 0.7 of the time, for one layer of eight numbers 1.2.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, results: list[Any], inner: list[torch.Tensor], *outer: torch.Tensor) -> tuple[Any, ...]:
+        """Return the results, as computed from what the leaves are in the place of."""
+        ctx.results, ctx.inner = results, inner
+        ctx.save_for_backward(*outer)
+        ctx.set_materialize_grads(False)
+        passed = [result if result is None else result.detach() for result in results]
+        pairs = zip(passed, results, strict=True)
+        ctx.mark_non_differentiable(*[new for new, result in pairs if new is not None and not result.requires_grad])
+        return tuple(passed)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
+        """Run the engine between results and leaves; where that is differentiated, apart from the cotangents too."""
+        create = torch.is_grad_enabled()
+        pairs = [(end, given) for end, given in zip(ctx.results, cotangents, strict=True) if given is not None]
+        ends, outer = [end for end, _ in pairs], [given for _, given in pairs]
+        apart = [given.detach().requires_grad_() if create else given for given in outer]
+        found = run_engine(ends, apart, ctx.inner, create_graph=create, retain_graph=True)
+        if create:
+            found = _Apart.apply(found, [*ctx.inner, *apart], *ctx.saved_tensors, *outer)  # type: ignore[no-untyped-call]
+        return None, None, *found

@@ -147,7 +147,8 @@ def run(program, framework):
     except adprotocol.ADProtocolError as error:
         return result(LOUD, _shown(error), repr(want))
     except Exception as error:  # noqa: BLE001  (counted and shown)
-        refused = _refuses_other_branches(program, framework, answers, _shown(error))
+        refused = _shown(error) in framework.extras("ERRORS")
+        refused = refused or _refuses_other_branches(program, framework, answers, _shown(error))
         return result(REFUSED, "", _shown(error)) if refused else result(BROKEN, _shown(error), repr(want))
     # Both may have run over.
     same = math.isclose(got, want, rel_tol=RELATIVE, abs_tol=1e-9) or repr(got) == repr(want)

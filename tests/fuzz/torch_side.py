@@ -70,6 +70,8 @@ COMPILED_REFUSED = {
     "engine": ("no_grad",),
 }
 COMPILED_OPERATIONS = OPERATIONS
+# Of Dynamo, where a graph breaks inside of two derivatives of torch.func; code without this package meets it too.
+COMPILED_ERRORS = ("AssertionError: False != True",)
 COMPILED_AROUND = (
     *(("compiled_eager",),) * 10,
     *(("compiled_aot",),) * 6,

@@ -330,3 +330,44 @@ def test_a_pull_whose_graph_a_backward_has_freed_says_what_would_have_kept_it(th
         pull(ONES)
     # Another call has a graph of its own.
     assert close(vjp(torch.tanh, x)[1](ONES)[0], 1 - torch.tanh(X) ** 2)
+
+
+def test_one_pull_in_many_steps_that_each_end_with_backward():
+    weight = torch.randn(3, 2, generator=torch.manual_seed(0), dtype=torch.float64)
+    x, rows = torch.tensor([0.4, -0.2]).double(), (1 - torch.tanh(weight @ torch.tensor([0.4, -0.2]).double()) ** 2)
+    value, pull = vjp(lambda x: torch.tanh(weight @ x), x)
+    matrix, cotangent = rows[:, None] * weight, torch.ones(3, dtype=torch.float64, requires_grad=True)
+    for step in range(3):
+        cotangent.grad = None
+        (pull(cotangent * (step + 1))[0] ** 3).sum().backward()
+        assert close(cotangent.grad, (step + 1) ** 3 * 3 * matrix @ (matrix.T @ torch.ones(3).double()) ** 2)
+    assert close(pull(torch.ones_like(value))[0], matrix.sum(0))
+    _, pull = vjp(torch.nn.Linear(3, 2).double().requires_grad_(requires_grad=False), cotangent.detach())
+    for _ in range(2):
+        pull(cotangent[:2])[0].sum().backward()
+
+
+def test_derivatives_of_every_order_of_a_pull_by_its_cotangent():
+    class Squared(torch.autograd.Function):  # whose backward pass is no linear one, as one that clips
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**2
+
+        @staticmethod
+        def backward(ctx, cotangent):
+            return ctx.saved_tensors[0] * cotangent**3
+
+    _, pull = vjp(lambda x: (Squared.apply(x), x.detach()), X)
+    cotangent = torch.tensor([2.0, 3.0], requires_grad=True)
+    pulled = pull((cotangent, None))[0]
+    (first,) = torch.autograd.grad(pulled.sum(), cotangent, create_graph=True)
+    (second,) = torch.autograd.grad((first * first).sum(), cotangent, create_graph=True)
+    (third,) = torch.autograd.grad(second.sum(), cotangent, create_graph=True)
+    assert close(pulled, X * cotangent**3)
+    assert close(first, 3 * X * cotangent**2)
+    assert close(second, 36 * X**2 * cotangent**3)
+    assert close(third, 108 * X**2 * cotangent**2)
+    total = grad(lambda c: pull((c, None))[0].sum())
+    for hessian in (jacobian(total), jacobian(total, mode="forward"), torch.func.jacrev(total)):
+        assert close(hessian(cotangent.detach()), torch.diag(6 * X * cotangent))
