@@ -22,7 +22,7 @@ from adprotocol_torch.tensors import remedy
 from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     import torch
 
@@ -33,16 +33,20 @@ def held(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None])
     return [leaf for leaf, owner in pairs if leaf is owner and use_count(leaf) > 1 and leaf.is_leaf]
 
 
+def _reaches(nodes: Iterable[Any], tensors: Iterable[torch.Tensor]) -> bool:
+    """Return whether one of some nodes computes with one of some tensors."""
+    ids, ends = set(map(id, tensors)), {tensor.grad_fn for tensor in tensors}
+    following = [edge for node in nodes for edge in node.next_functions]
+    return any(node is not None and (node in ends or id(leaf_of(node)) in ids) for node, _ in following)
+
+
 def refuse_references(
     graph: Graph, outputs: Sequence[torch.Tensor], replaced: Sequence[torch.Tensor], start: int
 ) -> None:
     """Refuse a result that the function computed, since `start`, from a tensor that the call has replaced."""
-    edges = [edge for node in graph.nodes if sequence_number(node) >= start for edge in node.next_functions]
-    nodes = {
-        node for node in (*[value.grad_fn for value in outputs], *[before for before, _ in edges]) if node is not None
-    }
-    reached = {*map(id, outputs), *[id(leaf_of(node)) for node in nodes]}
-    if any(id(tensor) in reached or tensor.grad_fn in nodes for tensor in replaced):
+    given = {tensor.grad_fn or id(tensor) for tensor in replaced}
+    is_given = any((output.grad_fn or id(output)) in given for output in outputs)
+    if is_given or _reaches([node for node in graph.nodes if sequence_number(node) >= start], replaced):
         raise _by_reference()
 
 
@@ -73,11 +77,10 @@ def is_second_step(tensors: Sequence[torch.Tensor], start: int, versions: Sequen
     parameter in place, and with it the version.
     """
     current = [(reference(), version) for reference, version in versions]
-    ids = {id(leaf) for leaf, version in current if leaf is not None and version_of(leaf) == version}
+    leaves = [leaf for leaf, version in current if leaf is not None and version_of(leaf) == version]
     graph = Graph()
-    graph.walk([tensor for tensor in tensors if ids and tensor.grad_fn is not None])
-    late = [node for node in graph.nodes if sequence_number(node) >= start]
-    return any(id(leaf_of(before)) in ids for node in late for before, _ in node.next_functions)
+    graph.walk([tensor for tensor in tensors if leaves and tensor.grad_fn is not None])
+    return _reaches([node for node in graph.nodes if sequence_number(node) >= start], leaves)
 
 
 def refused_second_step() -> UndecidableError:
@@ -95,15 +98,10 @@ def refuse_history(graph: Graph, leaves: Sequence[torch.Tensor], ends: Container
     Nodes are numbered by thread: those that the function made in a thread of its
     own may look older than the call. So this is an error, never a guess.
     """
-    ids = set(map(id, leaves))
-    nodes = {leaf.grad_fn for leaf in leaves if leaf.grad_fn is not None}
-    for node in graph.nodes:
-        if sequence_number(node) < start and node not in ends:
-            for before, _ in node.next_functions:
-                if before in nodes or id(leaf_of(before)) in ids:
-                    msg = (
-                        "the function to differentiate uses a value that was computed, before the call, from a "
-                        "parameter which the call differentiates; PyTorch would count it as part of the function, "
-                        f"where it is a constant. {remedy('computed-before-the-call')}"
-                    )
-                    raise UndecidableError(msg)
+    early = [node for node in graph.nodes if sequence_number(node) < start and node not in ends]
+    if _reaches(early, leaves):
+        raise UndecidableError(
+            "the function to differentiate uses a value that was computed, before the call, from a parameter which "
+            "the call differentiates; PyTorch would count it as part of the function, where it is a constant. "
+            f"{remedy('computed-before-the-call')}"
+        )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol_torch.internals import get_gradient_edge
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable
+    from collections.abc import Collection, Container, Iterable, Iterator
 
     import torch
 
@@ -57,9 +57,13 @@ class Graph:
                 leaves.append(leaf)
         _walked(nodes, len(nodes) - known)
 
+    def of(self, kind: str) -> Iterator[Any]:
+        """Yield the nodes of the class with a name."""
+        return (node for node in self.nodes if type(node).__name__ == kind)
+
     def has(self, kind: str) -> bool:
         """Return whether there is a node of the class with a name."""
-        return any(type(node).__name__ == kind for node in self.nodes)
+        return any(self.of(kind))
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:

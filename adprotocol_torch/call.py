@@ -11,9 +11,9 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import aliases, autograd_graph, distributed, internals
-from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
+from adprotocol_torch.checkpoints import CALLS
 from adprotocol_torch.internals import next_sequence_number, set_grad_enabled, stand_for
-from adprotocol_torch.parameters import LOCAL, Calls, owners_of, raise_flag
+from adprotocol_torch.parameters import LOCAL, Calls, owners_of, raise_flag, undo_all
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Call:
 
     __slots__ = (
         *("again", "calls", "has_history", "held", "hooks", "inputs", "is_compiled", "is_differentiable"),
-        *("is_second_step", "opened", "own", "owners", "passes", "sources", "start", "tensors", "tracked", "undo"),
+        *("is_second_step", "opened", "own", "owners", "sources", "start", "tensors", "tracked", "undo"),
     )
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
@@ -44,6 +44,7 @@ class Call:
         # An entry for each time that this call is under way: now, and while a checkpoint or a pull needs it again, in
         # any thread. The leaves refer to it: while it is empty, nothing needs their gradient.
         self.opened: list[None] = [None]
+        CALLS.append(None)
         self.calls.changes.append(self.open)
         # What ends, last first, what has been done for this call.
         self.undo: list[Callable[[], None]] = []
@@ -60,10 +61,10 @@ class Call:
         """Take back all that was done for this call."""
         set_grad_enabled(self.is_differentiable)
         # Not before: a checkpoint runs parts of the function again for the derivative.
-        while self.undo:
-            self.undo.pop()()
+        undo_all(self.undo)
         self.calls.changes.remove(self.open)
         self.opened.pop()
+        CALLS.pop()
         torch.clear_autocast_cache()
 
     def track(self) -> list[torch.Tensor]:
@@ -86,7 +87,6 @@ class Call:
         # The ids of what is tracked.
         self.own: set[int] = set(map(id, tracked))
         self.start: int = next_sequence_number()
-        self.passes: int = FIRST_PASSES.begun
         return tracked
 
     def _tracked(self, tensor: torch.Tensor, owner: torch.nn.Parameter | None) -> torch.Tensor:
@@ -163,19 +163,18 @@ class Call:
             self.sources = [*graph.leaves, *[tensor for tensor in self.tensors if tensor.requires_grad]]
 
     def _search_outputs(self, outputs: Sequence[torch.Tensor], graph: autograd_graph.Graph) -> None:
-        owners, has_passes = self.owners, FIRST_PASSES.begun != self.passes
+        owners = self.owners
         asks_leaves = self.is_differentiable and not self.has_history
-        if not (asks_leaves or owners or has_passes or _COMPILER in sys.modules):
+        if not (asks_leaves or owners or _COMPILER in sys.modules):
             return
         ends: set[Any] = set()
         if self.has_history:
             ends = {end.node for end in self.inputs if not isinstance(end, torch.Tensor)}
             ends |= {tensor.grad_fn for tensor in self.tensors if owners and tensor.grad_fn is not None}
         graph.walk(outputs, ends)
-        if has_passes:
-            refuse_reentrant(graph)
         if _COMPILER in sys.modules and (
-            graph.has("CompiledFunctionBackwardBackward") or (self.has_history and graph.has("_LastBackward"))
+            graph.has("CompiledFunctionBackwardBackward")
+            or (self.has_history and any(node.refusal is refused_second for node in graph.of("RefusingBackward")))
         ):
             # PyTorch does not always raise: the node of that derivative is connected only to arguments that were
             # saved unchanged, so the rest would silently be zero.

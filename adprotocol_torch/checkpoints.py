@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.checkpoint import CheckpointFunction
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 from adprotocol.errors import UndecidableError
 from adprotocol.tracing import run_while_tracing
 from adprotocol_torch import internals
-from adprotocol_torch.autograd_graph import Graph
-from adprotocol_torch.parameters import LOCAL
+from adprotocol_torch.parameters import LOCAL, undo_all
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
@@ -54,11 +52,12 @@ class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
         renew = LOCAL.calls.renewal()
 
         def renewed(*inputs: Any) -> None:
-            end = renew()  # type: ignore[misc]
+            undo: list[Callable[[], None]] = []
             try:
+                renew(undo)  # type: ignore[misc]
                 function(*inputs)
             finally:
-                end()
+                undo_all(undo)
 
         super().__init__(function if renew is None else renewed, *args, **kwargs)
 
@@ -69,18 +68,18 @@ class _FirstPasses:
     def __init__(self) -> None:
         self.count: int = 0
         self.any: bool = False
-        # How many have begun since the start of the process.
-        self.begun: int = 0
         self.lock: Any = threading.Lock()
 
     def change(self, by: int) -> None:
         with self.lock:
             self.count += by
             self.any = self.count > 0
-            self.begun += by > 0
 
 
 FIRST_PASSES = _FirstPasses()
+# An entry for each call of a gradient under way, in any thread, for it may run parts in threads of its own. Meanwhile
+# a reentrant checkpoint runs as one that is not.
+CALLS: list[None] = []
 
 
 def _runs_again(ctx: Any) -> bool:
@@ -89,57 +88,21 @@ def _runs_again(ctx: Any) -> bool:
     return any(node is not None for node, _ in ctx.next_functions)
 
 
-def _apply(*args: Any) -> Any:
-    LOCAL.is_grad_enabled = torch.is_grad_enabled()  # off in `_forward`
-    return _APPLY(*args)
+def _apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:  # noqa: FBT001  (PyTorch's order)
+    # The engine finds what a reentrant checkpoint closes over in `backward()` alone.
+    if CALLS and torch.is_grad_enabled():
+        return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state)
+    return _APPLY(function, preserve_rng_state, *args)
 
 
 def _forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
     if not _runs_again(ctx):
-        is_wanted = LOCAL.is_grad_enabled and LOCAL.calls.changes
-        return _FORWARD(ctx, functools.partial(_run_once, function) if is_wanted else function, *args)
+        return _FORWARD(ctx, function, *args)
     FIRST_PASSES.change(1)
     try:
         return _FORWARD(ctx, function, *args)
     finally:
         FIRST_PASSES.change(-1)
-
-
-def _run_once(function: Callable[..., Any], *args: Any) -> Any:
-    """Run the function of a checkpoint that does not run again, and refuse a result by what a call differentiates.
-
-    On the tape, to which a function without anything tracked adds nothing; PyTorch would run it without.
-    """
-    with torch.enable_grad():
-        results = function(*args)
-    graph = Graph()
-    graph.walk([leaf for leaf in internals.pytree.tree_leaves(results) if _is_tracked(leaf)])
-    leaves, tracked = set(map(id, graph.leaves)), LOCAL.calls.tracked()
-    if any(id(leaf) in leaves if leaf.grad_fn is None else leaf.grad_fn in graph.nodes for leaf in tracked):
-        raise refused_reentrant("torch.utils.checkpoint with use_reentrant=True and no input that requires grad")
-    return internals.pytree.tree_map(lambda leaf: leaf.detach() if _is_tracked(leaf) else leaf, results)
-
-
-def _is_tracked(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
-
-
-def refuse_reentrant(graph: Graph) -> None:
-    """Refuse a result of a reentrant checkpoint.
-
-    Its node has edges to its arguments, not to what it closes over. So the engine, asked for the gradients of a module
-    in it, finds none, where ``backward()`` accumulates them.
-    """
-    if graph.has(f"{CheckpointFunction.__name__}Backward"):
-        raise refused_reentrant("torch.utils.checkpoint with use_reentrant=True")
-
-
-def refused_reentrant(what: str) -> UndecidableError:
-    """Return the error for what works with ``backward()`` alone."""
-    return UndecidableError(
-        f"the function to differentiate calls {what}, which works with backward() alone: the gradient of what it "
-        f"closes over, such as the parameters of a module, would be lost. {remedy('reentrant-checkpoint')}"
-    )
 
 
 def register() -> None:

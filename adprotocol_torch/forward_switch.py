@@ -30,8 +30,8 @@ class ForwardSwitch(TorchFunctionMode):
         super().__init__()
         top: Any = internals.top_interpreter()
         self.level: int = top.level()
-        # For each change that is not undone: grad mode and forward mode as they were.
-        self.before: list[tuple[bool, bool]] = []
+        # For each part under way, forward mode as it was.
+        self.before: list[bool] = []
 
     def __torch_function__(self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, and follow the switch."""
@@ -41,28 +41,21 @@ class ForwardSwitch(TorchFunctionMode):
             args = [arg.detach() if isinstance(arg, torch.Tensor) else arg for arg in args]
         result = func(*args, **(kwargs or {}))
         if func is set_grad_enabled and torch.is_grad_enabled() is not was_on and self._is_concerned():
-            self._follow(was_on=was_on)
+            if was_on:
+                self.before.append(internals.forward_mode_is_enabled())
+                internals.set_forward_mode_enabled(False)
+            elif self.before:
+                internals.set_forward_mode_enabled(self.before.pop())
         return result
 
-    def _follow(self, *, was_on: bool) -> None:
-        # PyTorch turns grad mode without this function too, where it runs backward functions. What such a function
-        # turns on and off again leaves forward mode alone.
-        if self.before and self.before[-1][0] is not was_on:
-            internals.set_forward_mode_enabled(self.before.pop()[1])
-            return
-        self.before.append((was_on, internals.forward_mode_is_enabled()))
-        if was_on:
-            internals.set_forward_mode_enabled(False)
-
     def _is_concerned(self) -> bool:
-        """Return whether the switch is one of this level's function.
+        """Return whether the switch is one of this level's function, and of no backward function that it runs.
 
-        That of a function inside of another transformation is, if that began with gradients on. The mark of a backward
-        function that can be differentiated once is none: forward mode passes it.
+        That of a function inside of another transformation is, if that began with gradients on.
         """
         levels = internals.interpreters()
         numbers = [level.level() for level in levels]
-        if self.level not in numbers or internals.is_marked_once():
+        if self.level not in numbers or internals.backward_pass() >= 0:
             return False
         inner = levels[numbers.index(self.level) + 1 :]
         return all(level.key() != internals.Transform.Jvp and internals.was_grad_enabled(level) for level in inner)

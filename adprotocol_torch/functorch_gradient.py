@@ -12,7 +12,7 @@ from adprotocol.errors import OutputError, UndecidableError
 from adprotocol_torch import aliases, distributed, dynamo
 from adprotocol_torch.forward_switch import ForwardSwitch
 from adprotocol_torch.internals import next_sequence_number, skip, stand_for
-from adprotocol_torch.parameters import LOCAL, owners_of, raise_flag, refused_in_graph
+from adprotocol_torch.parameters import LOCAL, owners_of, raise_flag, refused_in_graph, undo_all
 from adprotocol_torch.tensors import laid_out, remedy
 
 if TYPE_CHECKING:
@@ -28,24 +28,29 @@ _STOPPED = (
 )
 
 
-def refuse_number(value: Any, start: int) -> None:
-    """Refuse a Python number that was computed from tracked tensors: its derivative is lost, not zero."""
-    if torch.compiler.is_dynamo_compiling() or next_sequence_number() != start:
+def tracked_of(outputs: Sequence[Any], owners: Sequence[Any], start: int) -> list[torch.Tensor]:
+    """Return the outputs that are tracked; refuse numbers that were, and warn of tensors none of which is.
+
+    The node that was next at the `start` tells whether a number was; -1 where nothing tells, nor what is tracked.
+    """
+    tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
+    if not tensors and (start < 0 or next_sequence_number() != start):
+        # Its derivative is lost, not zero.
         raise OutputError(
-            f"the differentiated function returned the Python number {value} computed from tracked tensors; item() "
-            f"and float() cut off the derivative. {remedy('python-numbers')}"
+            f"the differentiated function returned the Python number {outputs[0]} computed from tracked tensors; "
+            f"item() and float() cut off the derivative. {remedy('python-numbers')}"
         )
-
-
-def warn_independent(owners: Sequence[Any]) -> None:
-    """Warn of a value without a history, and refuse one by parameters alone, as PyTorch's own ``backward`` does."""
-    msg = (
-        "the value of the differentiated function does not depend on what it is differentiated with respect to, so all "
-        f"gradients are zeros; item(), float(), NumPy and detach() cut off the derivative. {remedy('python-numbers')}"
-    )
-    if owners and None not in owners:
-        raise UndecidableError(msg)
-    warnings.warn(msg, stacklevel=2)
+    tracked = [tensor for tensor in tensors if tensor.requires_grad]
+    if len(tensors) > 0 and not tracked and start >= 0:
+        msg = (
+            "the value of the differentiated function does not depend on what it is differentiated with respect to, "
+            "so all gradients are zeros; item(), float(), NumPy and detach() cut off the derivative. "
+            f"{remedy('python-numbers')}"
+        )
+        if owners and None not in owners:  # as PyTorch's own ``backward``
+            raise UndecidableError(msg)
+        warnings.warn(msg, stacklevel=2)
+    return tracked
 
 
 def vjp(
@@ -170,16 +175,9 @@ class _Function:
                     raise UndecidableError(_STOPPED)
         else:
             outputs, others = self.fun(tracked)
-        if not any(isinstance(output, torch.Tensor) for output in outputs):
-            for output in outputs:
-                refuse_number(output, start)
-        elif not (is_traced or self.is_forward) and not any(
-            isinstance(y, torch.Tensor) and y.requires_grad for y in outputs
-        ):
-            warn_independent(self.owners)
+        tracked_of(outputs, self.owners, start)
         return [output if isinstance(output, torch.Tensor) else torch.tensor(output) for output in outputs], others
 
     def end(self) -> None:
         """Take back what was done for the function."""
-        for leave in self.undo:
-            leave()
+        undo_all(self.undo)

@@ -121,7 +121,7 @@ def _by_engine(
                 outputs, others = fun(tracked)
         else:
             outputs, others = fun(tracked)
-        ends = _tracked(outputs, call)
+        ends = functorch_gradient.tracked_of(outputs, call.owners, call.start)
         call.search(ends, [other for other in others if other.requires_grad])
         if once:
             # No graph of the derivative of a compiled function, which has none: PyTorch may raise as it makes one.
@@ -143,17 +143,6 @@ def _by_engine(
     else:
         outputs, others = list(map(call.detached, outputs)), list(map(call.detached, others))
     return outputs, others, (lambda _: gradients) if once else pull
-
-
-def _tracked(outputs: list[Any], call: Call) -> list[torch.Tensor]:
-    """Return the outputs that are tracked; refuse numbers that were, and warn of tensors none of which is."""
-    tracked = [output for output in outputs if isinstance(output, torch.Tensor) and output.requires_grad]
-    if not tracked and any(isinstance(output, torch.Tensor) for output in outputs):
-        functorch_gradient.warn_independent(call.owners)
-    elif not tracked:
-        for output in outputs:
-            functorch_gradient.refuse_number(output, call.start)
-    return tracked
 
 
 def _last(call: Call, leaf: Any) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +17,7 @@ import torch
 from torch._functorch import autograd_function, pyfunctorch
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.autograd import forward_ad, function, graph
+from torch.autograd import forward_ad, graph
 from torch.nn import Parameter
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
@@ -26,7 +25,6 @@ from torch.utils import _python_dispatch, _pytree, checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -70,8 +68,8 @@ NO_VMAP = ("vmap", "Batching rule", "saved tensor hooks", "Cannot access data po
 # What torch.func calls an ``autograd.Function`` by, level by level.
 call_function: Any = autograd_function.custom_function_call
 
-# What calls a backward function marked as ``once_differentiable``, within ``no_grad``.
-_ONCE: Any = function.once_differentiable(lambda _ctx: None).__code__
+# Tells whether the engine runs a backward function in this thread: -1 where it does not.
+backward_pass: Callable[[], int] = torch._C._current_graph_task_id
 
 # Documented, in modules with an underscore.
 is_traceable_wrapper_subclass: Any = _python_dispatch.is_traceable_wrapper_subclass
@@ -92,6 +90,9 @@ CheckpointFrame: Any = checkpoint._CheckpointFrame
 # Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
 next_sequence_number = torch._C._autograd._get_sequence_nr
 sequence_number: Any = operator.methodcaller("_sequence_nr")
+
+# ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs.
+run_engine: Any = functools.partial(graph._engine_run_backward, allow_unreachable=True, accumulate_grad=False)
 
 # How much besides Python holds a tensor, and one for Python: a graph does, through its end at a leaf.
 use_count: Any = operator.methodcaller("_use_count")
@@ -205,16 +206,6 @@ def was_grad_enabled(level: Any) -> bool:
     return level.key() != Transform.Grad or coerce_cinterpreter(level).prev_grad_mode()  # type: ignore[no-any-return]
 
 
-def is_marked_once() -> bool:
-    """Return whether a switch of grad mode is that of ``once_differentiable``; between are PyTorch's own frames."""
-    frame: FrameType | None = sys._getframe(3)
-    for _ in range(6):
-        if frame is None or frame.f_code is _ONCE:
-            return frame is not None
-        frame = frame.f_back
-    return False
-
-
 @skip
 def is_differentiating() -> bool:
     """Return whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
@@ -223,26 +214,6 @@ def is_differentiating() -> bool:
     """
     derivatives = (Transform.Grad, Transform.Jvp)
     return is_in_forward_mode() or any(level.key() in derivatives for level in interpreters())
-
-
-def run_engine(
-    outputs: Sequence[torch.Tensor],
-    cotangents: Sequence[torch.Tensor],
-    inputs: Sequence[Any],
-    *,
-    create_graph: bool,
-    retain_graph: bool,
-) -> tuple[torch.Tensor | None, ...]:
-    """Run ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs."""
-    return graph._engine_run_backward(
-        tuple(outputs),
-        tuple(cotangents),
-        retain_graph,
-        create_graph,
-        tuple(inputs),
-        allow_unreachable=True,
-        accumulate_grad=False,
-    )
 
 
 def shards(module: Any) -> list[torch.Tensor]:

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 # Python itself has room for calls of fewer modules in each other.
 _DEEPEST = 1_000
 
-# For each call under way those of its thread, the ids of the modules that it uses, whether it changes them, and whether
-# it is a pull, for which another pull waits.
-_UNDER_WAY: dict[object, tuple[Calls, set[int], bool, bool]] = {}
+# For each call under way those of its thread, the ids of the modules that it uses, and whether it changes them.
+_UNDER_WAY: dict[object, tuple[Calls, set[int], bool]] = {}
 
 
 @hookimpl
@@ -186,7 +185,7 @@ def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], None
     """Note that a call uses modules, and whether it puts other tensors there, until the returned function is called."""
     key = object()
     # Before the look at the others, so that of two threads one at least sees the other.
-    _UNDER_WAY[key] = (LOCAL.calls, set(map(id, owners)), changes, LOCAL.is_pull_beginning)
+    _UNDER_WAY[key] = (LOCAL.calls, set(map(id, owners)), changes)
 
     def leave() -> None:
         del _UNDER_WAY[key]
@@ -201,17 +200,12 @@ def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], None
 
 def _refuse_second_user(owners: list[torch.nn.Module], *, changes: bool = False) -> None:
     """Refuse modules in use in another thread, if it or this one puts other tensors there."""
-    for calls, used, changed, _ in list(_UNDER_WAY.values()):
+    for calls, used, changed in list(_UNDER_WAY.values()):
         if calls is not LOCAL.calls and (changes or changed) and not used.isdisjoint(map(id, owners)):
             raise ConcurrencyError(
                 f"a {type(owners[0]).__qualname__} given to adprotocol is in use in two threads (asking is a use), one "
                 f"in a call of grad with a where= for which it holds other tensors. {remedy('module-in-threads')}"
             )
-
-
-def is_another_pull() -> bool:
-    """Return whether a pull in another thread has put tensors into a module."""
-    return any(is_pull and calls is not LOCAL.calls for calls, _, _, is_pull in list(_UNDER_WAY.values()))
 
 
 @internals.skip  # a frame of its own where a graph breaks

@@ -67,34 +67,18 @@ class Calls:
 
         return end
 
-    def renewal(self) -> Change | None:
-        """Return what makes the changes of the calls now under way again, after the end of these; None for none."""
+    def renewal(self) -> Callable[[list[Callable[[], None]]], None] | None:
+        """Return what makes the changes of the calls now under way again, and adds to a list how to undo each."""
         changes, current = tuple(self.changes), self.current
         if not (changes or current):
             return None
 
-        def renew() -> Callable[[], None]:
-            calls = LOCAL.calls
-            undo = [calls.set_current(current)]
-
-            def end() -> None:
-                for restore in reversed(undo):
-                    restore()
-
-            try:
-                for change in changes:
-                    undo.append(calls.change(change))  # noqa: PERF401  (what has been changed is undone)
-            except BaseException:
-                end()
-                raise
-            return end
+        def renew(undo: list[Callable[[], None]]) -> None:
+            undo.append(LOCAL.calls.set_current(current))
+            for change in changes:
+                undo.append(LOCAL.calls.change(change))  # noqa: PERF401  (of an error too, what has been changed is undone)
 
         return renew
-
-    def tracked(self) -> list[torch.Tensor]:
-        """Return what the calls under way differentiate with respect to."""
-        calls = [getattr(change, "__self__", None) for change in self.changes]  # `Call.open`
-        return [leaf for call in calls for leaf in getattr(call, "tracked", ())]
 
     def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
@@ -133,10 +117,6 @@ class Calls:
 class _Local(threading.local):
     def __init__(self) -> None:
         self.calls: Calls = Calls()
-        # Around the last reentrant checkpoint.
-        self.is_grad_enabled: bool = True
-        # While a pull puts tensors into modules again.
-        self.is_pull_beginning: bool = False
 
 
 LOCAL = _Local()
@@ -166,6 +146,12 @@ def raise_flag(parameter: torch.Tensor) -> Callable[[], None]:
 
 def no_op() -> None:
     """Undo nothing."""
+
+
+def undo_all(undo: list[Callable[[], None]]) -> None:
+    """Call what undoes changes, the last one first."""
+    while undo:
+        undo.pop()()
 
 
 @skip  # where a graph breaks, Dynamo would trace this one, and the next two

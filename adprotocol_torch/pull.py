@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import ConcurrencyError, UndecidableError
-from adprotocol_torch import modules
+from adprotocol.errors import UndecidableError
 from adprotocol_torch.aliases import refused_second_step
 from adprotocol_torch.call import refused_second
-from adprotocol_torch.checkpoints import refused_reentrant
 from adprotocol_torch.internals import functorch_is_active, in_transform, memory_of, run_engine, set_grad_enabled, skip
-from adprotocol_torch.parameters import LOCAL, raise_flag
-from adprotocol_torch.tensors import laid_out
+from adprotocol_torch.parameters import raise_flag, undo_all
+from adprotocol_torch.rule_modes import Refusing
+from adprotocol_torch.tensors import laid_out, remedy
 from adprotocol_torch.tracking import within_gradient
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     Tensors = Sequence[torch.Tensor]
 
 _STRIDED = torch.strided
-# Notified at the end of each pull that puts tensors into modules.
-_PULLS = threading.Condition()
+# Held by a pull while flags and modules are as they were in its call: such pulls take turns.
+_TURN = threading.RLock()
 
 
 class Pull:
@@ -70,9 +69,10 @@ class Pull:
             if not (call.owners or call.is_compiled or in_transform()):
                 cut = [one for one in given if one.requires_grad]
                 given = [one.detach().requires_grad_() if one.requires_grad else one for one in given]
-        end = self._begin()
-        set_grad_enabled(create)
+        undo: list[Callable[[], Any]] = []
         try:
+            self._begin(undo)
+            set_grad_enabled(create)
             retain = not call.is_compiled
             gradients = gradients_of(call, ends, given, create_graph=create, retain_graph=retain, separate=given)
             self.is_over = call.is_compiled and len(ends) > 0
@@ -82,46 +82,31 @@ class Pull:
             raise refused_freed() from error
         finally:
             set_grad_enabled(was_enabled)
-            end()
+            undo_all(undo)
         if cut:
             return list(_Apart.apply(gradients, [one for one in given if one.requires_grad], *cut))  # type: ignore[no-untyped-call]
         return without_derivative(gradients, call.sources) if call.sources else gradients
 
-    def _begin(self) -> Callable[[], None]:
-        """Let all be as it was in the call, until the returned function is called; pulls of a module take turns."""
-        undo: list[Callable[[], Any]] = []
+    def _begin(self, undo: list[Callable[[], Any]]) -> None:
+        """Let all be as it was in the call, and note what undoes that."""
         if self.is_changing:
-            undo.append(self._take_turn())
+            _TURN.acquire()
+            undo.append(_TURN.release)
             # What the engine ran in a thread of its own, for a GPU, would not see it, and would wait for this pull.
             threads = torch.autograd.set_multithreading_enabled(False)
             undo.append(lambda: threads.__exit__(None, None, None))
-        else:
-            undo.append(self.renew())
+        self.renew(undo)
         # Its user may have turned a flag off since the call.
         undo += [raise_flag(leaf) for leaf in self.call.tracked if leaf.is_leaf and not leaf.requires_grad]
 
-        def end() -> None:
-            while undo:
-                undo.pop()()
-            if self.is_changing:
-                with _PULLS:
-                    _PULLS.notify_all()
 
-        return end
-
-    def _take_turn(self) -> Callable[[], None]:
-        with _PULLS:
-            LOCAL.is_pull_beginning = True
-            try:
-                while True:
-                    try:
-                        return self.renew()  # type: ignore[no-any-return]
-                    except ConcurrencyError:
-                        if not modules.is_another_pull():
-                            raise
-                    _PULLS.wait()
-            finally:
-                LOCAL.is_pull_beginning = False
+def refused_backward() -> UndecidableError:
+    """Return the error for what works with ``backward()`` alone."""
+    return UndecidableError(
+        "the function to differentiate calls an autograd.Function, as a library's checkpoint, that runs backward() "
+        "inside: the gradient of what it closes over, such as the parameters of a module, would be lost. "
+        f"{remedy('reentrant-checkpoint')}"
+    )
 
 
 def refused_freed() -> UndecidableError:
@@ -151,15 +136,13 @@ def gradients_of(  # noqa: PLR0913
         for leaf, _ in before:
             leaf.grad = None
         try:
-            gradients[:] = run_engine(
-                ends, cotangents, call.inputs, create_graph=create_graph, retain_graph=retain_graph
-            )
+            gradients[:] = run_engine(tuple(ends), tuple(cotangents), retain_graph, create_graph, tuple(call.inputs))
         finally:
             changed = [leaf for leaf in leaves if leaf.grad is not None]
             for leaf, gradient in (*[(leaf, None) for leaf in changed], *before):
                 leaf.grad = gradient
         if changed:
-            raise refused_reentrant("an autograd.Function, as a library's checkpoint, that runs backward() inside")
+            raise refused_backward()
     # Not registered with the leaf: pulls in two threads would, at one time, and an outer derivative through a copy runs
     # them where it reaches the outer call.
     for place, hook in call.hooks:
@@ -197,35 +180,11 @@ def separated(tensors: list[torch.Tensor], given: Tensors) -> list[torch.Tensor]
 
 
 def without_derivative(
-    results: Tensors, sources: list[torch.Tensor], refusal: Callable[[], UndecidableError] = refused_second
+    results: Tensors, sources: list[torch.Tensor], refusal: Callable[[], Exception] = refused_second
 ) -> list[torch.Tensor]:
     """Return results of which PyTorch has no derivative by their sources, which they refuse."""
-    node = _Last if refusal is refused_second else _LastOfTwo
-    return list(node.apply(refusal, sources, *results, *sources))  # type: ignore[no-untyped-call]
-
-
-class _Last(torch.autograd.Function):
-    """Pass on results of a call, and refuse a derivative of them."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, refusal: Any, sources: list[torch.Tensor], *tensors: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Return the results among the tensors, connected to their sources as PyTorch would connect them."""
-        ctx.count, ctx.refusal = len(tensors), refusal
-        ctx.set_materialize_grads(False)
-        return tuple([result.detach() for result in tensors[: len(tensors) - len(sources)]])
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        """Refuse a derivative that is not zero, as it is after a sign or a comparison."""
-        if any(cotangent is not None and bool((cotangent != 0).any()) for cotangent in cotangents):
-            raise ctx.refusal()
-        return (None,) * (2 + ctx.count)
-
-
-class _LastOfTwo(_Last):
-    """Do the same for a second inner step: by its name a graph shows that nothing compiled is in it."""
+    constants = [result.detach() for result in results]
+    return list(Refusing.apply(refusal, len(constants), *constants, *sources))  # type: ignore[no-untyped-call]
 
 
 class _Apart(torch.autograd.Function):

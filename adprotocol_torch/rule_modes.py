@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -97,7 +98,8 @@ class TensorDerivative(Derivative):
         message = self.rule.once
         if not message or not (torch.is_grad_enabled() or functorch_is_active() or internals.is_in_forward_mode()):
             return values
-        return list(_Once.apply(message, len(values), *values, *self.outputs))  # type: ignore[no-untyped-call]
+        refusal = functools.partial(GradientPreventedError, message)
+        return list(Refusing.apply(refusal, len(values), *values, *self.outputs))  # type: ignore[no-untyped-call]
 
 
 def as_results(returned: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
@@ -118,29 +120,35 @@ def _conjugates(values: Sequence[torch.Tensor]) -> Tensors:
     return [torch.conj_physical(value) if value.is_complex() else value for value in values]
 
 
-class _Once(torch.autograd.Function):
-    """Values, and results that no derivative may reach through them."""
+class Refusing(torch.autograd.Function):
+    """Values, and results that no derivative may reach through them, if it is not zero, as it is after a sign."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(_message: str, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(_refusal: Callable[[], Exception], count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the values, the first `count` of the tensors; the others are those results."""
         return tuple([value.view_as(value) for value in tensors[:count]])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004  (PyTorch's signature)
-        ctx.message, ctx.count = inputs[:2]
+        """Keep the error, and how many values there are."""
+        ctx.refusal, ctx.count = inputs[:2]
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if any(others := ctx.needs_input_grad[2 + ctx.count :]):
-            raise GradientPreventedError(ctx.message)
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Pass the cotangents on, or refuse them."""
+        others = ctx.needs_input_grad[2 + ctx.count :]
+        if any(others) and any(one is not None and bool((below_levels(one) != 0).any()) for one in cotangents):
+            raise ctx.refusal()
         return (None, None, *cotangents, *[None] * len(others))
 
     @staticmethod
-    def jvp(ctx: Any, _message: None, _count: None, *tangents: torch.Tensor | None) -> Any:
+    def jvp(ctx: Any, _refusal: None, _count: None, *tangents: torch.Tensor | None) -> Any:
+        """Pass the tangents on, or refuse those of the results."""
         if any(tangent is not None for tangent in tangents[ctx.count :]):
-            raise GradientPreventedError(ctx.message)
+            raise ctx.refusal()
         return tuple([None if one is None else one.view_as(one) for one in tangents[: ctx.count]])
 
 

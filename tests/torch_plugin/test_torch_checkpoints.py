@@ -1,6 +1,6 @@
 """Questions inside `torch.utils.checkpoint`, whose backward pass runs the function again."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -98,49 +98,88 @@ def nested(fun, where):
     return grad(lambda m: grad(fun, where=where)(m)["head.weight"].sum(), where=where)
 
 
+def reentrant(function, *args):
+    return checkpoint(function, *args, use_reentrant=True)
+
+
+def plain(function, *args):
+    return function(*args)
+
+
+# Each with what checkpoints a block in it.
 WAYS = {
-    "data": lambda m, x: checkpoint(m.block, x, use_reentrant=True),
-    "frozen": lambda m, x: checkpoint(m.block, x * m.stem.detach(), use_reentrant=True),
+    "data": lambda m, x, run: run(m.block, x),
+    "frozen": lambda m, x, run: run(m.block, x * m.stem.detach()),
+    "tracked": lambda m, x, run: run(m.block, x * m.stem),
+    "data, used outside too": lambda m, x, run: run(m.block, x) + m.block(x),
+    "data, by a function": lambda m, x, run: run(lambda x: {"y": m.block(x)}, x)["y"],
+    "in a thread": lambda m, x, run: in_a_thread(lambda: run(m.block, x)),
+}
+OF_LIBRARIES = {
     "library": lambda m, x: Own.apply(m.block, x * m.stem),
-    "data, used outside too": lambda m, x: checkpoint(m.block, x, use_reentrant=True) + m.block(x),
-    "data, by a function": lambda m, x: checkpoint(lambda x: {"y": m.block(x)}, x, use_reentrant=True)["y"],
     "used outside too": lambda m, x: Own.apply(m.block, x * m.stem) + m.block(x),
 }
 
 
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
-@pytest.mark.parametrize("way", WAYS)
+def in_a_thread(function):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+SELECTED = ["block.*", "head.*", "stem"]
+
+
+@pytest.mark.parametrize("way", OF_LIBRARIES)
 @pytest.mark.parametrize("flag", [True, False])
 @pytest.mark.parametrize("call", [grad, nested])
 def test_a_gradient_that_the_engine_does_not_reach_is_refused(way, flag, call):
-    net = Adapted(WAYS[way]).requires_grad_(flag)
+    net = Adapted(OF_LIBRARIES[way]).requires_grad_(flag)
     kept = net.block.weight.grad = torch.full((1, 1), 7.0)
     with pytest.raises(UndecidableError, match="use_reentrant=False"):
-        call(lambda m: m(torch.ones(1, 1)), where=["block.*", "head.*", "stem"])(net)
+        call(lambda m: m(torch.ones(1, 1)), where=SELECTED)(net)
     assert net.block.weight.grad is kept
     assert kept.item() == 7.0
     assert net.head.weight.grad is None
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("call", [grad, nested])
+def test_a_gradient_through_a_reentrant_checkpoint(way, flag, call):
+    answers, net = [], Adapted(None).requires_grad_(flag)
+
+    def gradient(run):
+        def way_of(m, x):
+            answers.append(within_gradient(m.block.weight))
+            return WAYS[way](m, x, run)
+
+        net.way = way_of
+        return call(lambda m: m(torch.ones(1, 1)) ** 2, where=SELECTED)(net)
+
+    torch.testing.assert_close(gradient(reentrant), gradient(plain))
+    assert set(answers) == {True}
+    assert net.head.weight.requires_grad is flag
+
+
+@pytest.mark.parametrize("way", OF_LIBRARIES)
 def test_a_frozen_block_in_such_a_checkpoint_is_right(way):
-    net = Adapted(WAYS[way])
+    net = Adapted(OF_LIBRARIES[way])
     gradient = grad(lambda m: m(torch.ones(1, 1)), where="head.weight")(net)["head.weight"]
     with torch.no_grad():
-        torch.testing.assert_close(gradient, WAYS[way](net, torch.ones(1, 1)))
+        torch.testing.assert_close(gradient, OF_LIBRARIES[way](net, torch.ones(1, 1)))
+
+
+def frozen_block(m, x):
+    return reentrant(m.block, x)
 
 
 def no_grad_teacher(m, x):
     with torch.no_grad():
-        return checkpoint(m.block, x, use_reentrant=True)
+        return reentrant(m.block, x)
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
-@pytest.mark.parametrize(
-    ("way", "where"),
-    [(WAYS["data"], ["head.*", "unused.*"]), (WAYS["frozen"], ["head.*", "un*"]), (no_grad_teacher, "*")],
-)
+@pytest.mark.parametrize(("way", "where"), [(frozen_block, ["head.*", "unused.*"]), (no_grad_teacher, "*")])
 @pytest.mark.parametrize("call", [grad, nested], ids=["grad", "nested"])
 def test_zeros_beside_a_reentrant_checkpoint_that_loses_nothing(way, where, call):
     net = Adapted(way)
@@ -151,40 +190,28 @@ def test_zeros_beside_a_reentrant_checkpoint_that_loses_nothing(way, where, call
     torch.testing.assert_close(gradient["head.weight"].item(), expected)
 
 
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
-def test_a_reentrant_checkpoint_that_loses_a_closed_over_tensor_is_refused():
+def test_a_reentrant_checkpoint_that_closes_over_a_tensor():
     w, x = torch.tensor(3.0), torch.tensor(2.0)
-    with pytest.raises(UndecidableError, match="use_reentrant=False"):
-        grad(lambda w: w**2 + checkpoint(lambda x: w * x, x, use_reentrant=True))(w)
-    # One of an outer derivative, and one that no call differentiates.
-    with pytest.raises(UndecidableError, match="use_reentrant=False"):
-        grad(lambda w: grad(lambda v: v * checkpoint(lambda x: w * x, x, use_reentrant=True))(w))(w)
+    assert grad(lambda w: w**2 + reentrant(lambda x: w * x, x))(w) == 8.0
+    assert grad(lambda w: grad(lambda v: v * reentrant(lambda x: w * x, x))(w))(w) == 2.0
     v = torch.tensor(5.0, requires_grad=True)
-    assert grad(lambda w: w * checkpoint(lambda x: v * x, x, use_reentrant=True))(w) == 10.0
+    gradient = grad(lambda w: w * reentrant(lambda x: v * x, x))(w)
+    assert gradient == 10.0
+    gradient.backward()
+    assert v.grad == 2.0
 
 
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
-def test_reentrant_checkpoints_of_another_thread_are_no_hindrance():
-    net, other = Adapted(lambda m, x: m.block(x)), Adapted(WAYS["data"])
-    begun, stop = threading.Event(), threading.Event()
+def test_a_reentrant_checkpoint_is_run_again_for_the_derivative_with_the_random_numbers_of_the_first_run():
+    runs, x = [], torch.ones(64)
 
-    def evaluate():
-        while not stop.is_set():
-            other(torch.ones(1, 1))
-            begun.set()
+    def block(x):
+        runs.append(torch.is_grad_enabled())
+        return torch.nn.functional.dropout(x * 3.0, 0.5)
 
-    def loss(m):
-        begun.clear()
-        begun.wait(10)
-        return m(torch.ones(1, 1))
-
-    thread = threading.Thread(target=evaluate)
-    thread.start()
-    try:
-        assert grad(loss)(net)["unused.weight"].item() == 0.0
-    finally:
-        stop.set()
-        thread.join()
+    value, pull = adprotocol.vjp(lambda x: reentrant(block, x), x)
+    assert runs == [True]
+    torch.testing.assert_close(pull(torch.ones(64))[0], value.detach())
+    assert runs == [True, True]
 
 
 def test_zeros_for_a_parameter_that_the_function_ignores_and_an_error_where_it_ignores_all():
