@@ -30,7 +30,7 @@ class Budget:
 
 
 BUDGETS = (
-    Budget("core without rules, conformance, command line", 4270),
+    Budget("core without rules, conformance, command line", 4290),
     Budget("core: rules", 920),
     Budget("adprotocol_torch", 3090),
     Budget("adprotocol_jax", 1300),
@@ -39,9 +39,9 @@ BUDGETS = (
     Budget("conformance without scenarios", 2120),
     Budget("scenarios", 9230),
     Budget("tests/conformance", 2630),
-    Budget("tests, all lines", 30_270),
+    Budget("tests, all lines", 30_390),
     Budget("declared divergences", 45),
-    Budget("words of all pages", 31_550),
+    Budget("words of all pages", 31_610),
 )
 
 
