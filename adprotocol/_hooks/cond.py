@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, OPAQUE, PLAIN, VIEWED
 from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
 from adprotocol._dispatch.shape import sizes
-from adprotocol._dispatch.table import BINDINGS, lookup
+from adprotocol._dispatch.table import BINDINGS, is_array, lookup
 from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._hooks import branch_check
 from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._trees.held import check_opaque, plain_array
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BranchError, PredicateError, PredicateShapeError
@@ -99,15 +100,26 @@ def predicate(pred: Any, call: str = "cond") -> tuple[Any, Binding]:
     if isinstance(pred, bool):
         return bool(pred), binding
     # NumPy's bool_ and arrays are recognised by their attributes, as those of frameworks: NumPy is not imported here.
-    dtype = getattr(pred, "dtype", None)
+    given, dtype = pred, getattr(pred, "dtype", None)
     if dtype is None and binding.kind in (ARRAY, VIEWED, CONSTANT):
         return pred, binding  # for the plugin to look into
+    if dtype is None and binding is BINDINGS.WITHOUT_AD:  # a table, whose columns have dtypes
+        dtype = (pred := plain_array(pred)).dtype
+    elif call == "cond" and own_where("", pred):
+        check_opaque(pred)
+        binding = BINDINGS.NUMPY
     if binding.kind not in (PLAIN, NUMPY, ARRAY, VIEWED, CONSTANT) or kind_of_dtype(dtype) != "bool":
-        raise _predicate_error(call, pred, dtype)
+        raise _predicate_error(call, given, dtype)
     shape = sizes(getattr(pred, "shape", ()))
     if shape and call == "cond":
-        raise _predicate_shape_error(pred, shape)
+        raise _predicate_shape_error(given, shape)
     return (bool(pred) if binding.framework is None and not shape else pred), binding
+
+
+def own_where(otherwise: str, *values: Any) -> str:
+    """Return the remedy of `where` for wrappers around arrays, whose labels or masks only their library knows."""
+    wraps = any(lookup(type(value)).kind is OPAQUE and is_array(type(value)) for value in values)
+    return "Choose by the `where` of the array's own library, or pass the arrays in it" if wraps else otherwise
 
 
 def _predicate_error(call: str, pred: Any, dtype: Any) -> PredicateError:
@@ -116,9 +128,10 @@ def _predicate_error(call: str, pred: Any, dtype: Any) -> PredicateError:
     origin = ""
     if type(pred) is int and pred in (-1, -2):
         origin = ", which is what `~` makes of a Python bool (swap the branches instead)"
+    remedy = own_where("Compare (`x > 0`), or reduce with any() or all()", *[pred] * (call == "where"))
     return PredicateError(
         f"{call} was given {given} as predicate{origin}; it takes a Python or NumPy bool, or a boolean "
-        f"{'scalar' if call == 'cond' else 'array'} of the framework: compare (`x > 0`), or reduce with any() or all()"
+        f"{'scalar' if call == 'cond' else 'array'} of the framework. {remedy}"
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from adprotocol._dispatch.binding import OPAQUE, UNSET
-from adprotocol._dispatch.table import TABLE, lookup
+from adprotocol._dispatch.binding import NUMPY, OPAQUE, UNSET
+from adprotocol._dispatch.table import TABLE, is_array, lookup
 from adprotocol._hooks.within_gradient import no_values
-from adprotocol._trees.held import check_opaque, expand, holds_objects
+from adprotocol._trees.held import check_opaque, expand, holds_objects, search
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol._typing import Any
 
@@ -58,6 +58,9 @@ def all_concrete(values: tuple[Any, ...]) -> bool:
         binding = lookup(type(leaf))
         if binding.kind is OPAQUE:
             check_opaque(leaf, values)
+            held = [item for item in search(leaf, is_array) if lookup(type(item)).kind is NUMPY]
+            if not all(lookup(type(item)).is_concrete(item) for item in held):  # a lazy array in a wrapper
+                return False
         elif not binding.is_concrete(leaf):
             return False
     return True

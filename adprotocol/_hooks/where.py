@@ -11,7 +11,7 @@ from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import NUMBERS, ArrayType, Branches
-from adprotocol._hooks.cond import branch_error, cond, predicate
+from adprotocol._hooks.cond import branch_error, cond, own_where, predicate
 from adprotocol._hooks.non_differentiable import non_differentiable
 from adprotocol._trees.held import expand, holds_objects, search
 from adprotocol._trees.traversal import sole_framework, tree_flatten
@@ -137,9 +137,13 @@ class _Choice(Branches):
     """Two functions whose results, arrays of any framework, broadcast."""
 
     subject = "the functions of where must return equal structures"
-    remedy = "Make them equal"
     functions: Any
     binding: Any
+
+    @property
+    def remedy(self) -> str:
+        """Say what to do where the functions do not match."""
+        return own_where("Make them equal", *[leaf for _, leaf in (*self.of_true[1], *self.of_false[1])])
 
     def type_of(self, leaf: Any) -> Any:
         """Return the type of an array."""

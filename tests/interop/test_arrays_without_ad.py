@@ -20,6 +20,7 @@ from adprotocol import (
     explain,
     grad,
     host_function,
+    is_concrete,
     jacobian,
     jvp,
     non_differentiable,
@@ -37,7 +38,16 @@ from adprotocol import (
     within_gradient,
 )
 from adprotocol.conformance import check_rule
-from adprotocol.errors import BackendError, OpaqueValueError, PluginError, PredicateError, RuleError, UnclaimedTypeError
+from adprotocol.errors import (
+    BackendError,
+    BranchMismatchError,
+    OpaqueValueError,
+    PluginError,
+    PredicateError,
+    PredicateShapeError,
+    RuleError,
+    UnclaimedTypeError,
+)
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, register_without_ad, unregister
 
@@ -365,6 +375,71 @@ def test_a_wrapper_is_constant_around_numpy_and_refused_around_a_framework(packa
     for data in (jnp.ones(2), torch.ones(2)):
         with pytest.raises(OpaqueValueError, match="register"):
             within_gradient(cls(data))
+
+
+def labelled(package="xarray"):
+    """Return a class of wrappers around an array, whose operators give wrappers."""
+
+    def wrap(name):
+        return lambda self, *others: cls(getattr(self.data, name)(*(getattr(other, "data", other) for other in others)))
+
+    def create(self, data):
+        self.data, self.shape, self.dtype = data, data.shape, data.dtype
+
+    operators = {name: wrap(name) for name in ("__gt__", "__mul__", "__eq__", "any")}
+    members = {"__init__": create, "__bool__": lambda self: bool(self.data), **operators}
+    cls = foreign("Labelled", package, **members)
+    return cls
+
+
+@pytest.mark.parametrize("package", ["xarray", "marray"])
+def test_a_condition_on_a_wrapper_is_what_python_makes_of_it(package):
+    wrapped = labelled(package)
+    for true, expected in ((9.0, 18.0), (-9.0, -27.0)):
+        x = wrapped(np.array([true, -10.0]))
+        chosen = cond((x > 0.0).any(), lambda x: x * 2.0, lambda x: x * 3.0, x)
+        assert type(chosen) is wrapped
+        assert chosen.data[0] == expected
+    with pytest.raises(PredicateError, match="Compare"):
+        cond(x, lambda x: x, lambda x: x, x)
+    with pytest.raises(PredicateShapeError, match=r"Labelled of shape \(2,\)"):
+        cond(x > 0.0, lambda x: x, lambda x: x, x)
+    with pytest.raises(OpaqueValueError, match="jax"):
+        jax.jit(lambda y: cond(wrapped(y) > 0.0, lambda y: y, lambda y: -y, y))(1.0)
+
+
+def test_a_choice_between_wrappers_is_left_to_their_own_library():
+    x = labelled()(np.array([4.0, -1.0]))
+    for mask, operand in ((x > 0.0, x), (x > 0.0, x.data)):
+        with pytest.raises(PredicateError, match="own library"):
+            where(mask, lambda x: x * 2.0, lambda x: 0.0, operand)
+    for other in (lambda x: x * 2.0, lambda x: 0.0):
+        with pytest.raises(BranchMismatchError, match="own library"):
+            where(x.data > 0.0, lambda x: x * 2.0, other, x)
+    assert where(x.data > 0.0, lambda x: x, lambda x: x, x) is x
+    chosen = where(x.data > 0.0, lambda x: x.data, lambda x: 0.0, x)
+    assert chosen.tolist() == [4.0, 0.0]
+
+
+def test_a_table_is_a_mask():
+    table = pd.DataFrame({"a": [4.0, -1.0], "b": [-2.0, 9.0]})
+    for operand in (table, table.to_numpy()):
+        chosen = where(table > 0.0, np.sqrt, lambda x: 0.0, operand)
+        assert np.asarray(chosen).tolist() == [[2.0, 0.0], [0.0, 3.0]]
+    gradient = grad(lambda x: where(table > 0.0, jnp.sqrt, lambda x: 0.0, x).sum())(jnp.asarray(table.to_numpy()))
+    assert gradient.tolist() == [[0.25, 0.0], [0.0, pytest.approx(1 / 6)]]
+    with pytest.raises(PredicateShapeError, match=r"\(2, 2\)"):
+        cond(table > 0.0, lambda x: x, lambda x: x, table)
+    for given in (table, table.astype(object)):
+        with pytest.raises(PredicateError, match="DataFrame of dtype"):
+            where(given, np.sqrt, lambda x: 0.0, table)
+
+
+def test_a_wrapper_is_as_lazy_as_its_array():
+    wrapped = labelled()
+    assert is_concrete(wrapped(np.ones(2)))
+    assert not is_concrete(1.0, {"a": wrapped(da.ones(2))})
+    assert not is_concrete(da.ones(2))
 
 
 def test_a_series_of_tensors_is_asked_for_its_elements():
