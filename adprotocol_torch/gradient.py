@@ -67,7 +67,7 @@ def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
         return functorch_gradient.jvp(fun, tensors, moving)
     except UndecidableError:  # ours, which is one too
         raise
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         text = str(error)  # Dynamo does not trace a closure over an exception
         if internals.CHANGES_CAPTURED in text:
             # The transpose is a term of the second derivative of batch norm. PyTorch's formula for that takes mean and

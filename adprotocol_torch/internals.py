@@ -59,6 +59,7 @@ without_torch_function: Any = torch._C.DisableTorchFunction
 NO_FORWARD_MODE = (
     *("forward AD", "forward mode AD", "autograd.Function with functorch transforms"),
     *("support saved tensor hooks", "have a sharding strategy registered"),
+    "flat_bdims must not be None",  # a Function without a jvp in vmap, of what is not batched
 )
 # And of what changes a tensor that it did not make, as batch norm its statistics.
 CHANGES_CAPTURED = "would mutate a captured Tensor"

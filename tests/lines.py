@@ -32,7 +32,7 @@ class Budget:
 BUDGETS = (
     Budget("core without rules, conformance, command line", 4270),
     Budget("core: rules", 920),
-    Budget("adprotocol_torch", 3120),
+    Budget("adprotocol_torch", 3115),
     Budget("adprotocol_jax", 1300),
     Budget("adprotocol_autograd", 460),
     Budget("command line and demo", 480),

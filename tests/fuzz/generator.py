@@ -6,8 +6,10 @@ from fuzz.program import Apply, Branch, Constant, Function, Gradient, Operation
 DEPTH = 4
 UNARY = ("square", "sine", "scale", "shift")
 BINARY = ("product", "sum")
+# Operations without forward mode, which products with a tangent do without.
+BACKWARD_ONLY = "backward_only"
 NUMBERS = (0.5, -0.75, 1.25, 0.375, -1.5)
-OUTSIDE, SWITCHED = ("custom", "hidden"), ("no_grad", "hidden")
+OUTSIDE, SWITCHED = ("custom", "hidden", "primitive"), ("no_grad", "hidden")
 # What a transformation may bar inside of it, beside other transformations: a call of `value_and_grad`, and a question.
 ENGINE, QUESTION = "engine", "question"
 
@@ -22,6 +24,8 @@ class _Generator:
         self.extras = framework.extras
         self.budget = framework.budget
         self.count = 0
+        # How much the operations of the framework weigh: more in what is pushed forward.
+        self.weight = 1
 
     def fresh(self, letter):
         self.count += 1
@@ -62,16 +66,17 @@ class _Generator:
                 return self.gradient(depth, scope, barred)
         if kind == "constant":
             return self.constant(scope)
-        return self.operation(scope)
+        return self.operation(scope, barred)
 
     def pick(self, scope):
         """Draw a name, one of the last three in half of the cases."""
         return self.random.choice(scope[-3:] if self.random.random() < 0.5 else scope)
 
-    def operation(self, scope):
-        kind = self.random.choice((*UNARY, *self.extras("OPERATIONS"), *BINARY, *BINARY, "constant"))
+    def operation(self, scope, barred):
+        kind = self.random.choice((*UNARY, *self.extras("OPERATIONS") * self.weight, *BINARY, *BINARY, "constant"))
+        kind = "sine" if kind in barred else kind
         number = self.random.choice(NUMBERS)
-        count = 0 if kind == "constant" else 2 if kind in BINARY else 1
+        count = 0 if kind == "constant" else 2 if kind in (*BINARY, "part") else 1
         return Operation(self.fresh("x"), kind, tuple(self.pick(scope) for _ in range(count)), number)
 
     def constant(self, scope):
@@ -96,21 +101,25 @@ class _Generator:
         function = self.function(depth - 1, scope, barred=inside)
         # A call around another with the same module differentiates both, for its parameters are in place there.
         extras = () if "module" in repr(function) else self.extras("GRADIENTS") * 3
-        able = [name for name in structures.COMMON if {*structures.GRADIENTS[name].by}.isdisjoint(barred)]
+        by = {name: structures.GRADIENTS[name].by for name in structures.COMMON}
+        able = [name for name in by if {*by[name]}.isdisjoint(barred) for _ in range(3 if "jvp" in by[name] else 1)]
         container = self.random.choice((*able, *extras))
         call = structures.GRADIENTS[container]
         if call.is_closed or call.by:
-            inside = (*inside, *(name for one in call.by for name in self.refused.get(one, ())))
+            refused = {name for one in call.by for name in self.refused.get(one, ())} - {BACKWARD_ONLY}
+            inside = (*inside, *sorted(refused))
+            self.weight = 5 if "jvp" in call.by else 1
             function = self.function(depth - 1, [] if call.is_closed else scope, barred=inside)
+            self.weight = 1
         return Gradient(self.fresh("x"), function, self.pick(scope), container, self.pick(scope))
 
     def apply(self, depth, scope, barred):
         names = [name for name in sorted(self.transforms) if name not in barred]
         if not names:
-            return self.operation(scope)
+            return self.operation(scope, barred)
         transform = self.random.choice(names)
         kind = self.transforms[transform]
-        # A custom rule may not close over what is differentiated, and the modes of a gradient call are its own.
+        # A rule or primitive may not close over what is differentiated, and the modes of a gradient call are its own.
         inside = [] if kind in OUTSIDE else scope
         barred = (*barred, ENGINE) if kind in SWITCHED else barred
         barred = (*barred, *self.refused.get(transform, ()))

@@ -36,14 +36,16 @@ KINDS = {
     "custom_jvp": "custom",
     "custom_vjp": "custom",
 }
+OPERATIONS = ("backward_only",)
 CONSTANTS = ("callback",)
 # What JAX refuses inside a transformation.
 REFUSED = {
     **dict.fromkeys(_REVERSE, ("while_loop",)),
-    **dict.fromkeys(_FORWARD, ("custom_vjp",)),
-    "hessian": ("while_loop", "custom_vjp"),
+    **dict.fromkeys(_FORWARD, ("custom_vjp", "backward_only")),
+    "hessian": ("while_loop", "custom_vjp", "backward_only"),
     # One mesh at a time.
-    **dict.fromkeys(("pmap", "shard_map"), ("pmap", "shard_map")),
+    "pmap": ("pmap", "shard_map"),
+    "shard_map": ("pmap", "shard_map", "backward_only"),
     "engine": ("while_loop",),
 }
 
@@ -78,11 +80,26 @@ def boxed(x):
 
 def native_value_and_push(f):
     """In shard_map the tangent is that of one device, where a gradient is summed over them."""
-    return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))
+
+    def pushed(x):
+        try:
+            return jax.jvp(f, (x,), (jnp.ones_like(x),))
+        except TypeError:  # what is backward only
+            return jax.value_and_grad(f)(x)
+
+    return pushed
 
 
 def callback(x):
     return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
+
+
+@jax.custom_vjp
+def backward_only(x):
+    return jnp.sin(x)
+
+
+backward_only.defvjp(lambda x: (jnp.sin(x), x), lambda x, cotangent: (jnp.cos(x) * cotangent,))
 
 
 def vjp(f):

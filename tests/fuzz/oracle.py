@@ -69,7 +69,10 @@ class Oracle:
         return levels & (found | {level for level in levels if off and self._heeds[level] == TAPE})
 
     def _run_operation(self, statement, env):
-        return self._operation(*(env[name] for name in statement.args))
+        activities = [env[name] for name in statement.args]
+        found = self._operation(*activities)
+        # Forward mode of the framework passes through a part under no_grad.
+        return Activity(self._operation(activities[0]).must, found.may) if statement.kind == "part" else found
 
     def _constant(self, statement, env):
         if statement.function is not None:
@@ -189,6 +192,7 @@ _APPLY = {
     "no_grad": Oracle._switched,
     "enable_grad": Oracle._switched,
     "either": Oracle._either,
+    "primitive": Oracle._either,
     "loop": Oracle._loop,
     "custom": Oracle._custom,
     "hidden": Oracle._hidden,

@@ -12,8 +12,10 @@ OPERATIONS = {
     "product": "{0} * {1}",
     "sum": "{0} + {number} * {1}",
     "constant": "const({number})",
+    "backward_only": "backward_only({0})",
     # On PyTorch alone.
     "inplace": "inplace({0}, {number})",
+    "part": "{0} * quietly(sin)({1})",
 }
 # Values made constant, and what they are by hand.
 CONSTANTS = {

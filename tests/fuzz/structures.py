@@ -57,9 +57,9 @@ def by_push(f, primal, tangent):
     return adprotocol.jvp(f, (primal,), (tangent,))
 
 
-def by_rows(f, x, mode):
+def by_rows(f, x, mode, chunk_size=None):
     """Return the value and the Jacobian, by `adprotocol.jacobian`."""
-    rows, value = adprotocol.jacobian(lambda x: (f(x),) * 2, mode=mode, has_aux=True)(x)
+    rows, value = adprotocol.jacobian(lambda x: (f(x),) * 2, mode=mode, has_aux=True, chunk_size=chunk_size)(x)
     return value, rows
 
 
@@ -186,6 +186,9 @@ GRADIENTS = {
     ),
     "columns": Call(
         'by_rows(lambda v: {f}(v[0]) * v[1], stacked({x}, {y}), "forward")', "{n}[1][0]", by=("jvp", "vmap"), **_TIMES
+    ),
+    "columns one by one": Call(
+        'by_rows(lambda v: {f}(v[0]) * v[1], stacked({x}, {y}), "forward", 1)', "{n}[1][0]", by=("jvp",), **_TIMES
     ),
     # On PyTorch alone, with the parameters of a module.
     "module": Call(

@@ -183,7 +183,7 @@ def test_the_command_counts_and_shows_a_small_repro_that_runs(capsys, monkeypatc
         small = shrink.shrink(wrong)
         assert small.outcome == outcome.WRONG
         assert small.ours.count("within_gradient") == 1
-        assert len(small.ours.splitlines()) <= 10
+        assert len(small.ours.splitlines()) <= 11
     exec(small.repro, {})  # noqa: S102
     # Now it is right.
     by_hand, ours = map(float, capsys.readouterr().out.split())

@@ -33,7 +33,7 @@ KINDS = {
     "enable_grad": "enable_grad",
     "thread": "enable_grad",
 }
-OPERATIONS = ("inplace",)
+OPERATIONS = ("inplace", "backward_only", "part")
 GRADIENTS = ("module", "frozen module", "module run again", "stand-in of a module", "module under no_grad")
 _FUNC, _FORWARD = ("grad", "vjp", "jacrev", "hessian"), ("jvp", "dual_level", "jacfwd", "hessian")
 _TAPE = ("backward", "accumulate")
@@ -45,8 +45,8 @@ _IN_FUNC = (*_TAPE, *_AGAIN, *_ALONE)
 # forward mode or of vmap is over, and the answers are others: declared as run-twice.
 REFUSED = {
     **dict.fromkeys(_FUNC, _IN_FUNC),
-    **dict.fromkeys(("jvp", "jacfwd", "hessian"), (*_FORWARD, *_IN_FUNC, "function")),
-    "dual_level": (*_FORWARD, *_AGAIN, *_ALONE, "function"),
+    **dict.fromkeys(("jvp", "jacfwd", "hessian"), (*_FORWARD, *_IN_FUNC, "function", "backward_only")),
+    "dual_level": (*_FORWARD, *_AGAIN, *_ALONE, "function", "backward_only"),
     "vmap": (*_IN_FUNC, "dual_level"),
     "checkpoint": _FUNC,
     # It is for a plain backward alone.
@@ -136,6 +136,27 @@ def inplace(x, number):
     y = x * 1.0
     y.mul_(number)
     return y
+
+
+class _BackwardOnly(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return torch.sin(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        (x,) = ctx.saved_tensors
+        return torch.cos(x) * cotangent
+
+
+def backward_only(x):
+    return _BackwardOnly.apply(x)
 
 
 def const(number):

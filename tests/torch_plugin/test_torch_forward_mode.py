@@ -297,6 +297,15 @@ def test_a_compiled_graph_refuses_a_part():
 
 
 def test_what_has_no_forward_mode_is_transposed_or_refused():
+    class BackwardOnly(Square):
+        generate_vmap_rule = True
+        jvp = torch.autograd.Function.jvp
+
+    for fun in (
+        BackwardOnly.apply,
+        lambda x: torch.vmap(lambda y: BackwardOnly.apply(x) * y)(torch.ones(1).double())[0],
+    ):
+        assert close(slope(fun), 6.0)
     assert close(slope(grad(lambda x: checkpoint(cubed, x, use_reentrant=False))), 18.0)
     norm = torch.nn.BatchNorm1d(2).double()
     x, along = torch.tensor([[1.0, 2.0], [3.0, 5.0], [2.0, 0.0]], dtype=torch.float64), torch.eye(3, 2).double()
