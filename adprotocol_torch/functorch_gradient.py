@@ -80,18 +80,11 @@ def _differentiated(
 ) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
     function = _Function(fun, tensors)
     leaves = function.leaves
-
-    def scalar(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        outputs, others = function.run(*tracked)
-        return outputs[0], others
-
     gradients: Any = None
     try:
+        outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
         if once:
-            gradients, (value, others) = torch.func.grad_and_value(scalar, has_aux=True)(leaves)
-            outputs = [value]
-        else:
-            outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
+            gradients = list(pull([torch.ones_like(outputs[0])]))
     finally:
         function.end()
     if len(function.owners) > 0:
