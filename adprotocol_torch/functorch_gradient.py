@@ -134,7 +134,7 @@ class _Function:
                 raise refused_in_graph()
             return
         calls = LOCAL.calls
-        self.tensors = self.leaves = [calls.substitute(tensor) for tensor in tensors]
+        self.tensors = self.leaves = [calls.current.get(id(tensor), tensor) for tensor in tensors]
         self.owners = owners_of(self.tensors)
         if self.owners:
             # A flag of a parameter is not an outer derivative here either.

@@ -80,10 +80,6 @@ class Calls:
 
         return renew
 
-    def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
-        return self.current.get(id(tensor), tensor)
-
     def is_differentiated(self, tensor: torch.Tensor) -> bool:
         """Return whether a call differentiates with respect to a tensor."""
         return id(tensor) in self.current
