@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch.autograd_graph import Graph, leaf_of
-from adprotocol_torch.internals import sequence_number, use_count, version_of
+from adprotocol_torch.internals import below_levels, sequence_number, use_count, version_of
 from adprotocol_torch.tensors import remedy
-from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol.errors import BranchError
 from adprotocol.extend import Branches
+from adprotocol.messages import add_note
 from adprotocol.tracing import run_while_tracing
 from adprotocol_torch import dynamo, internals, tracking
 from adprotocol_torch.tensors import is_float, is_of_numpy, tensor_of
@@ -59,11 +60,11 @@ def run_guarded(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[
                 result = branch(*operands)
         except Exception as error:
             name = getattr(branch, "__qualname__", type(branch).__qualname__)
-            note = (
+            add_note(
+                error,
                 f"adprotocol: raised in {name}, a branch of a batched cond, of which both branches run for all rows; "
-                "where it is not taken, let it compute with an operand that is safe: torch.where(pred, x, safe)"
+                "where it is not taken, let it compute with an operand that is safe: torch.where(pred, x, safe)",
             )
-            error.add_note(note)
             raise
     if guard.has_refused:
         raise _changed_in_place()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,21 +61,8 @@ class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
         super().__init__(function if renew is None else renewed, *args, **kwargs)
 
 
-class _FirstPasses:
-    """How many first passes of reentrant checkpoints run, in all threads; a graph guards on whether there is any."""
-
-    def __init__(self) -> None:
-        self.count: int = 0
-        self.any: bool = False
-        self.lock: Any = threading.Lock()
-
-    def change(self, by: int) -> None:
-        with self.lock:
-            self.count += by
-            self.any = self.count > 0
-
-
-FIRST_PASSES = _FirstPasses()
+# An entry for each first pass of a reentrant checkpoint that runs, in any thread; a graph guards on how many there are.
+FIRST_PASSES: list[None] = []
 # An entry for each call of a gradient under way, in any thread, for it may run parts in threads of its own. Meanwhile
 # a reentrant checkpoint runs as one that is not.
 CALLS: list[None] = []
@@ -98,11 +84,11 @@ def _apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -
 def _forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
     if not _runs_again(ctx):
         return _FORWARD(ctx, function, *args)
-    FIRST_PASSES.change(1)
+    FIRST_PASSES.append(None)
     try:
         return _FORWARD(ctx, function, *args)
     finally:
-        FIRST_PASSES.change(-1)
+        FIRST_PASSES.pop()
 
 
 def register() -> None:
@@ -112,7 +98,7 @@ def register() -> None:
     CheckpointFunction.apply = staticmethod(_apply)  # type: ignore[method-assign]
     # The first call of the library may be inside such a pass. Its end is not seen, so each False walks the stack then.
     if any(next(_frames(_REENTRANT, frame), None) for frame in sys._current_frames().values()):  # noqa: SLF001
-        FIRST_PASSES.change(1)
+        FIRST_PASSES.append(None)
 
 
 def _frames(code: CodeType, frame: FrameType | None) -> Iterator[dict[str, Any]]:

@@ -111,7 +111,7 @@ def _answer(answer: Any) -> bool:
             f"{inside}. {remedy(divergence)}"
         )
     # With a guard on it: the graph must not serve the first pass of a reentrant checkpoint.
-    if not answer and checkpoints.FIRST_PASSES.any:
+    if not answer and checkpoints.FIRST_PASSES:
         checkpoints.refuse_first_pass()
     return bool(answer)
 

@@ -80,18 +80,11 @@ def _differentiated(
 ) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
     function = _Function(fun, tensors)
     leaves = function.leaves
-
-    def scalar(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        outputs, others = function.run(*tracked)
-        return outputs[0], others
-
     gradients: Any = None
     try:
+        outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
         if once:
-            gradients, (value, others) = torch.func.grad_and_value(scalar, has_aux=True)(leaves)
-            outputs = [value]
-        else:
-            outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
+            gradients = list(pull([torch.ones_like(outputs[0])]))
     finally:
         function.end()
     if len(function.owners) > 0:
@@ -141,7 +134,7 @@ class _Function:
                 raise refused_in_graph()
             return
         calls = LOCAL.calls
-        self.tensors = self.leaves = [calls.substitute(tensor) for tensor in tensors]
+        self.tensors = self.leaves = [calls.current.get(id(tensor), tensor) for tensor in tensors]
         self.owners = owners_of(self.tensors)
         if self.owners:
             # A flag of a parameter is not an outer derivative here either.

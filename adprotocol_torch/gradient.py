@@ -92,12 +92,10 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
 
     try:
         rows = torch.vmap(run, randomness="same", chunk_size=chunk_size)(*arrays)
-    except NotImplementedError as error:
-        if "Sparse" not in str(error):
-            raise
-        raise refused_sparse() from error
     except RuntimeError as error:
         text = str(error)
+        if isinstance(error, NotImplementedError) and "Sparse" in text:
+            raise refused_sparse() from error
         if isinstance(error, UndecidableError) or not any(words in text for words in internals.NO_VMAP):
             raise
         msg = (

@@ -36,10 +36,6 @@ def host_call(
     message: str,
 ) -> Tensors:
     """Return what a function of NumPy arrays makes of tensors."""
-    for array in arrays:
-        if array.dtype not in _NUMPY_DTYPES:
-            msg = f"a host function was given a tensor of {array.dtype}, which NumPy has not; convert it, value.float()"
-            raise RuleError(msg)
     types = None if like is None else [(tuple(one.shape), _torch_dtype(one.dtype)) for one in like]
     return custom_rule(_HostRule(fun, types, batched=batched, message=message), arrays)[0]
 
@@ -115,7 +111,7 @@ class _HostRule:
                 )
                 raise RuleError(msg)
             if size == 0:
-                return [np.empty((0, *shape), _NUMPY_DTYPES[dtype]) for shape, dtype in self.types]
+                return [_of_numpy(torch.empty((0, *shape), dtype=dtype)) for shape, dtype in self.types]
             results = [run([array[i] for array in rows]) for i in range(size)]
             return [np.stack(column) for column in zip(*results, strict=True)]
 
@@ -168,20 +164,8 @@ _LIBRARY.impl("host_call", _in_graph, "CompositeExplicitAutograd")  # type: igno
 torch.library.register_fake("adprotocol::host_call", _without_values, lib=_LIBRARY)
 
 
-_NUMPY_DTYPES: dict[torch.dtype, str] = {
-    getattr(torch, name): name
-    for name in (
-        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
-        *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
-    )
-}
-_TORCH_DTYPES = {name: dtype for dtype, name in _NUMPY_DTYPES.items()}
-
-
 @functools.lru_cache(maxsize=64)
 def _torch_dtype(dtype: Any) -> torch.dtype:
-    found = dtype if isinstance(dtype, torch.dtype) else _TORCH_DTYPES.get(dtype.name)
-    if found is None:
-        msg = f"the like of a host function tells the dtype {dtype}, which PyTorch does not take from NumPy; cast it"
-        raise RuleError(msg)
-    return found
+    import numpy as np  # noqa: PLC0415  (as above)
+
+    return dtype if isinstance(dtype, torch.dtype) else _of_torch(np.empty(0, dtype)).dtype

@@ -42,6 +42,8 @@ is_functional = torch._C._functorch.is_functionaltensor
 unwrapped = torch._C._functorch.get_unwrapped
 unwrap_if_dead: Any = torch._C._functorch.unwrap_if_dead
 coerce_cinterpreter: Any = pyfunctorch.coerce_cinterpreter
+# The level of a tensor that torch.func does not wrap; a wrapper whose level has ended has another.
+NO_LEVEL = -1
 
 # The public one makes a context: 1 µs.
 set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
@@ -97,6 +99,13 @@ run_engine: Any = functools.partial(graph._engine_run_backward, allow_unreachabl
 
 # How much besides Python holds a tensor, and one for Python: a graph does, through its end at a leaf.
 use_count: Any = operator.methodcaller("_use_count")
+
+
+def below_levels(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without the wrappers of torch.func."""
+    while level_of(value) != NO_LEVEL:
+        value = unwrapped(value)
+    return value
 
 
 def is_in_forward_mode() -> bool:
@@ -238,9 +247,8 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     return torch._VF._unpack_dual(tensor, level=0)[1] is not None
 
 
-def enable_forward_mode() -> Any:
-    """Switch forward mode on in a block; torch.autograd.forward_ad has no public name for that."""
-    return forward_ad._set_fwd_grad_enabled(True)  # noqa: FBT003
+# Switches forward mode on in a block; torch.autograd.forward_ad has no public name for that.
+enable_forward_mode: Any = functools.partial(forward_ad._set_fwd_grad_enabled, True)  # noqa: FBT003
 
 
 def primal_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -293,7 +301,7 @@ def at_hand(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     while level_of(tensor) > 0 and not is_batched(tensor):
         tensor = unwrapped(tensor)
-    is_hidden = level_of(tensor) != -1 or is_batched_by_autograd(tensor) or is_traced([tensor])
+    is_hidden = level_of(tensor) != NO_LEVEL or is_batched_by_autograd(tensor) or is_traced([tensor])
     return None if is_hidden else tensor
 
 
@@ -336,8 +344,7 @@ def memory_of(tensor: Any) -> int:
 
     Empty and fake tensors have no data pointer, which is the public key.
     """
-    while level_of(tensor) != -1:
-        tensor = unwrapped(tensor)
+    tensor = below_levels(tensor)
     while type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(
         tensor
     ):  # such as a DTensor, which lists its mesh as well
@@ -350,7 +357,7 @@ def memory_of(tensor: Any) -> int:
 def contents_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Return what changes with the contents of a tensor: by an assignment to its ``.data``, or in place."""
     # A third of the time of `memory_of`, where nothing wraps it.
-    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and level_of(tensor) == -1:
+    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and level_of(tensor) == NO_LEVEL:
         return storage_of(tensor), tensor._version
     return memory_of(tensor), version_of(tensor)
 

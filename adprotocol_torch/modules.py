@@ -149,7 +149,7 @@ class _Contents(View):
             return (self.container, *self.others())
         if any(calls is not LOCAL.calls for calls, *_ in list(_UNDER_WAY.values())):
             self._collect()  # refuses them
-        is_simple = not (internals.in_transform() or FIRST_PASSES.any)
+        is_simple = not (internals.in_transform() or FIRST_PASSES)
         if is_simple and not torch.is_grad_enabled():
             return ()
         for tensor in _tensors(self._module):

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter  # an attribute of a module takes 50 ns
 
-from adprotocol.errors import TreeError, UndecidableError
+from adprotocol.errors import UndecidableError
 from adprotocol.hookspecs import hookimpl
 from adprotocol.tracing import run_while_tracing, trace_instead
 from adprotocol_torch.internals import in_transform, skip, stand_for, tape_is_on
@@ -79,10 +79,6 @@ class Calls:
                 undo.append(LOCAL.calls.change(change))  # noqa: PERF401  (of an error too, what has been changed is undone)
 
         return renew
-
-    def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
-        return self.current.get(id(tensor), tensor)
 
     def is_differentiated(self, tensor: torch.Tensor) -> bool:
         """Return whether a call differentiates with respect to a tensor."""
@@ -239,9 +235,6 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
         return value
     if is_traced:
         raise refused_in_graph()
-    if is_lazy:
-        msg = "freeze: an uninitialized parameter, of a lazy module, is no constant yet; call the module once before"
-        raise TreeError(msg)
     if is_inference:
         with torch.inference_mode(mode=False):
             return stand_for(value.detach().clone(), parameter)

@@ -10,9 +10,9 @@ import torch
 from adprotocol.errors import GradientPreventedError, RuleError
 from adprotocol.extend import Derivative
 from adprotocol_torch import internals
-from adprotocol_torch.internals import functorch_is_active, level_of, version_of
+from adprotocol_torch.internals import NO_LEVEL, below_levels, functorch_is_active, level_of, version_of
 from adprotocol_torch.tensors import as_like, is_float
-from adprotocol_torch.tracking import NO_LEVEL, below_levels, within_gradient
+from adprotocol_torch.tracking import within_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

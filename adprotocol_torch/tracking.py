@@ -11,14 +11,12 @@ from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_first_pass
-from adprotocol_torch.internals import functorch_is_active, is_below_autograd, is_scripted, is_seen, level_of, skip
+from adprotocol_torch.internals import NO_LEVEL, functorch_is_active, is_below_autograd, level_of, skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
-# The level of a tensor that torch.func does not wrap; a wrapper whose level has ended has another.
-NO_LEVEL = -1
 
 
 # After a graph break Dynamo compiles the next functions one by one. This one and its
@@ -36,7 +34,7 @@ def within_gradient(value: torch.Tensor) -> bool:
     if value.requires_grad and is_grad_enabled():
         # Only before a True: 76 ns, and as much for what is called below autograd, by ``__torch_dispatch__``.
         return (level_of(value) == NO_LEVEL or is_on_tape(value)) and not is_below_autograd()
-    if FIRST_PASSES.any:
+    if FIRST_PASSES:
         refuse_first_pass()
     # `is_dual`, inlined. The counter is global: at -1 no tensor of the process is dual.
     return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
@@ -51,7 +49,7 @@ def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     for value in values:  # a generator takes 0.5 µs
         if value.requires_grad and (level_of(value) == NO_LEVEL or is_on_tape(value)):
             return not is_below_autograd()
-    if FIRST_PASSES.any:
+    if FIRST_PASSES:
         refuse_first_pass()
     return False
 
@@ -62,14 +60,7 @@ def is_on_tape(value: torch.Tensor) -> bool:
     That is the answer for a wrapper whose level is not active in this thread, too: PyTorch unwraps it and drops its
     derivative, in a child thread and after the transformation has ended.
     """
-    return below_levels(value).requires_grad
-
-
-def below_levels(value: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without the wrappers of torch.func."""
-    while level_of(value) != NO_LEVEL:
-        value = internals.unwrapped(value)
-    return value
+    return internals.below_levels(value).requires_grad
 
 
 def _has_tangent(value: torch.Tensor) -> bool:
@@ -92,7 +83,7 @@ def _below(value: torch.Tensor) -> bool:
     if interpreter is None:
         if is_grad_enabled() and value.requires_grad:
             return True
-        if FIRST_PASSES.any:
+        if FIRST_PASSES:
             refuse_first_pass()
         return _has_tangent(value)
     if level == innermost:
@@ -119,7 +110,7 @@ def is_batched(value: torch.Tensor) -> bool:
 def is_concrete(value: torch.Tensor) -> bool:
     """Return whether the elements are there, for Python to branch on; nothing is read, so no device is waited for."""
     # A compiler's mode hides constants too: an operation with them becomes part of its program, as in torch.jit.trace.
-    if (is_seen() and internals.is_compiler_mode_on()) or is_scripted() is not None:
+    if (internals.is_seen() and internals.is_compiler_mode_on()) or internals.is_scripted() is not None:
         return False
     while level_of(value) != NO_LEVEL:
         if internals.is_batched(value):

@@ -8,7 +8,6 @@ import torch
 import torch_release
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
-from torch.utils.checkpoint import checkpoint
 from torch_cost import Counting, compiled
 
 import adprotocol
@@ -184,16 +183,6 @@ def create_graph(f):
 
 def sum_of(f):
     return lambda x: f(x).sum()
-
-
-def test_a_reentrant_checkpoint_is_refused():
-    net, x = torch.nn.Linear(3, 1), torch.ones(3, requires_grad=True)
-    with pytest.raises(adprotocol.ADProtocolError, match="Pass use_reentrant=False"):
-        adprotocol.grad(lambda x: checkpoint(fourth, x, use_reentrant=True))(X)
-    with pytest.raises(adprotocol.ADProtocolError, match="closes over, such as the parameters of a module"):
-        adprotocol.grad(lambda net: checkpoint(net, x, use_reentrant=True).sum())(net)
-    constant = lambda x: checkpoint(fourth, x, use_reentrant=True).detach()
-    assert torch.equal(adprotocol.grad(lambda x: (x * constant(x)).sum())(X), fourth(X).expand(3))
 
 
 # torch.compile.
