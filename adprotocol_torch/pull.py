@@ -212,7 +212,7 @@ class _Apart(torch.autograd.Function):
         pairs = [(end, given) for end, given in zip(ctx.results, cotangents, strict=True) if given is not None]
         ends, outer = [end for end, _ in pairs], [given for _, given in pairs]
         apart = [given.detach().requires_grad_() if create else given for given in outer]
-        found = run_engine(ends, apart, ctx.inner, create_graph=create, retain_graph=True)
+        found = run_engine(tuple(ends), tuple(apart), True, create, tuple(ctx.inner))  # noqa: FBT003  (the engine's order)
         if create:
             found = _Apart.apply(found, [*ctx.inner, *apart], *ctx.saved_tensors, *outer)  # type: ignore[no-untyped-call]
         return None, None, *found
