@@ -346,8 +346,8 @@ def jvp(
 def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> list[Any]:
     """Return what `fun` makes of each row of `arrays`, stacked, and at most `chunk_size` rows at once.
 
-    Optional: the rows are those of a Jacobian. Without it, or where it returns NotImplemented, the library calls `fun`
-    for each. A result that does not depend on the row is repeated.
+    Optional: the rows are those of a Jacobian. Without it, where it returns NotImplemented, or for chunks of one row
+    whose values are at hand, the library calls `fun` for each. A result that does not depend on the row is repeated.
     """
 
 

@@ -170,8 +170,6 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
     """Call ``jax.vmap`` for each chunk, by ``jax.lax.map`` in a program that is staged."""
     count, is_staged = len(arrays[0]), isinstance(arrays[0], jax.core.Tracer)
     size = min(chunk_size or count, count)
-    if size == 1 and not is_staged:
-        return NotImplemented
     batched = jax.vmap(fun)
     if size == count:
         return batched(arrays)

@@ -82,8 +82,6 @@ def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
 @hookimpl
 def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> Any:
     """Call ``torch.vmap``; all rows draw the same random numbers."""
-    if chunk_size == 1:
-        return NotImplemented
 
     def run(*row: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         # Neither a list nor a tuple of one: PyTorch takes 10 µs for a node of its pytrees.

@@ -8,6 +8,7 @@ from adprotocol._dispatch.shape import is_known, shape_of
 from adprotocol._dispatch.wrapper import leave_out, wrap
 from adprotocol._gradients.call import call_of, check_argnums, check_callable
 from adprotocol._gradients.products import run_forward, run_reverse
+from adprotocol._hooks.is_concrete import is_concrete
 from adprotocol._rules.check import is_complex
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import ArgumentError, OutputError
@@ -160,7 +161,8 @@ def _each_row(
     binding: Binding, fun: Callable[[list[Any]], list[Any]], arrays: list[Any], count: int, chunk_size: int | None
 ) -> list[Any]:
     """Return what a function makes of each row of some arrays, stacked."""
-    if binding.vmap is not None and not is_known(count, 1):
+    # One by one they need no vmap, which a function may refuse, where values are at hand.
+    if binding.vmap is not None and not is_known(count, 1) and not (chunk_size == 1 and is_concrete(*arrays)):
         rows = binding.vmap(fun, arrays, chunk_size)
         if rows is not NotImplemented:
             return rows

@@ -574,6 +574,7 @@ BROKEN = {
         "chunks-are-backwards": rows(lambda found, size: backwards(found) if size else found),
         "rows-are-constant": rows(lambda found, _: constant(found)),
         "rows-run-down-the-columns": functions(basis=in_fortran),
+        "rows-are-always-batched": {"adprotocol._gradients.jacobian.is_concrete": lambda *_: False},
         "columns-stay-in-front": functions(moveaxis=lambda x, *_: x),
         "a-basis-begins-later": functions(basis=lambda x, count, start: toyad.basis(x, count, start - 1)),
         "complex-numbers-are-not-refused": {"adprotocol._gradients.jacobian.is_complex": lambda *_: False},

@@ -9,7 +9,7 @@ from adprotocol import errors
 from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import MUST, SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.grid import compare
-from adprotocol.conformance.scenarios.rules import noted
+from adprotocol.conformance.scenarios.rules import noted, ruled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +114,29 @@ def empty(h: Checked, mode: str) -> None:
     h.assert_equal(found["x"]["x"], [[1.0, 0.0], [0.0, 1.0]], "the Jacobian")
     shapes = [h.numpy(found[of][by]).shape for of, by in (("x", "e"), ("e", "x"), ("e", "e"))]
     h.check(shapes == [(2, 0), (0, 2), (0, 0)], f"the shapes beside it are {shapes}")
+
+
+@scenario("one-by-one-{name}", params=_MODES, source=_CHUNKS)
+def one_by_one(h: Checked, mode: str) -> None:
+    """In chunks of one row nothing is batched: Python may branch on values there where it may in one product.
+
+    Expect of x ** 2 at (1, 2) ((2, 0), (0, 4)), with values at hand in function and rule as where there is one row.
+    """
+    plain, branched = list[bool](), list[bool]()
+
+    def rule(answers: list[bool]) -> Any:
+        def fun(x: Any) -> Any:
+            return noted(answers, adprotocol.is_concrete(x), x * x)
+
+        def vjp(ct: Any, _: Any, x: Any) -> Any:
+            return (noted(answers, adprotocol.is_concrete(ct), 2.0 * ct * x),)
+
+        return ruled(h, fun, vjp, lambda ts, _, x: noted(answers, adprotocol.is_concrete(ts), 2.0 * ts[0] * x))
+
+    h.assert_equal(jacobian(h, rule(plain), mode)(h.array([1.0])), [[2.0]], "the Jacobian of one number")
+    found = jacobian(h, rule(branched), mode, chunk_size=1)(h.array([1.0, 2.0]))
+    h.assert_equal(found, [[2.0, 0.0], [0.0, 4.0]], "the Jacobian")
+    h.check(set(branched) == set(plain), f"values are at hand: {plain} for one row, {branched} in chunks of one row")
 
 
 @scenario("hessian-{name}", rule="J13", needs=("grad", HIGHER_ORDER), params=_MODES, source=_HESSIAN)

@@ -9,6 +9,7 @@ from adprotocol import NonDifferentiable, errors
 from adprotocol.conformance.checks import Absent, Checked
 from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
+from adprotocol.messages import one_line
 
 _FILTERED = "Equinox: jvp of what is no array: https://docs.kidger.site/equinox/api/transformations/"
 _DUALS = "PyTorch: forward mode: https://docs.pytorch.org/tutorials/intermediate/forward_ad_usage.html"
@@ -118,6 +119,21 @@ def each_operation(h: Checked) -> None:
             h.assert_equal(tangent, slope[0] + 10.0 * slope[1], f"the tangent behind {name}")
             moved += 1
     h.check(moved > 0, "no operation has a tangent")
+
+
+@scenario(rule="J10", needs=("grad", "custom_rule"), varies=True, source=_MISSING)
+def rule_of_the_system(h: Checked) -> None:
+    """The tangent behind a rule of the system's own is that rule's, be it for reverse mode alone, or an error of ours.
+
+    Expect of x ** 2 with the rule 5 x, times x, at (1, 2) along (1, 10): (6, 240).
+    """
+    rule = h.custom_rule(lambda x: x * x, lambda x: 5.0 * x)
+    try:
+        tangent = push(h, lambda x: x * rule(x), (h.array([1.0, 2.0]),), (h.array([1.0, 10.0]),))[1]
+    except errors.UndecidableError as error:
+        msg = f"the plugin refuses it: {one_line(error, 160)}"
+        raise Absent(msg) from error
+    h.assert_equal(tangent, [6.0, 240.0], "the tangent")
 
 
 @scenario(rule="J11", needs=("grad", "no_grad"), source=_SWITCH)

@@ -143,6 +143,26 @@ def pulled_often(h: Checked) -> None:
     h.check(runs == [1.0, 2.0], f"the functions ran {len(runs)} times in two calls")
 
 
+@scenario(needs=("grad", "variable"))
+def pulled_behind_a_backward_pass(h: Checked) -> None:
+    """A backward pass of the system through a gradient leaves the pull alive, or the pull says what would have.
+
+    Expect of x ** 3 at (1, 2) for the variable (1, 10) the gradient (3, 120), by that (3, 12), twice, and then (3, 12).
+    """
+    _, pull = adprotocol.vjp(lambda x: x * x * x, h.array([1.0, 2.0]), backend=h.name)
+    try:
+        for _ in range(2):
+            ct = h.variable([1.0, 10.0])
+            pulled = pull(ct)[0]
+            h.assert_equal(pulled, [3.0, 120.0], "the gradient")
+            h.backward(pulled, h.array([1.0, 1.0]))
+            h.assert_equal(ct.grad, [3.0, 12.0], "the gradient by the cotangent")
+        h.assert_equal(pull(h.array([1.0, 1.0]))[0], [3.0, 12.0], "the gradient behind the backward passes")
+    except errors.ADProtocolError as error:
+        msg = f"the plugin refuses it: {one_line(error, 160)}"
+        raise Absent(msg) from error
+
+
 @scenario(transform="threads", needs=("grad", "threads"))
 def pulled_in_a_thread(h: Checked) -> None:
     """A pull in another thread is the same.
