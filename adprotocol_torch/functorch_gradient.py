@@ -129,9 +129,7 @@ class _Function:
         if self.owners:
             # A flag of a parameter is not an outer derivative here either.
             self.leaves = [
-                tensor.detach()
-                if owner is tensor and tensor.is_leaf and not calls.is_differentiated(tensor)
-                else tensor
+                tensor.detach() if owner is tensor and tensor.is_leaf and id(tensor) not in calls.current else tensor
                 for tensor, owner in zip(self.tensors, self.owners, strict=True)
             ]
 
