@@ -24,7 +24,7 @@ from adprotocol.extend import Branches
 from adprotocol.messages import add_note
 from adprotocol.tracing import run_while_tracing
 from adprotocol_torch import dynamo, internals, tracking
-from adprotocol_torch.tensors import is_float, is_of_numpy, tensor_of
+from adprotocol_torch.tensors import converted, is_float
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +43,7 @@ def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 class TensorBranches(Branches):
     """Branches that may return arrays of NumPy among their tensors."""
 
-    def converted(self, leaf: Any) -> Any:
-        """Return a tensor for an array of NumPy, which no tensor chooses."""
-        return tensor_of(leaf) if is_of_numpy(leaf) else leaf
+    converted: Any = staticmethod(converted)
 
 
 def run_guarded(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:

@@ -96,7 +96,7 @@ class Call:
         if tensor.is_inference():
             # Autograd does not see operations on it, whatever its flag.
             new = tensor.detach().clone()
-        elif owner is tensor and tensor.is_leaf and not self.calls.is_differentiated(tensor):
+        elif owner is tensor and tensor.is_leaf and id(tensor) not in self.calls.current:
             # Its flag says that it is trained, not that an outer derivative is wanted.
             # It stays in place, with its hooks, for the function may reach it otherwise than by its argument.
             if not tensor.requires_grad:

@@ -53,54 +53,45 @@ def tracked_of(outputs: Sequence[Any], owners: Sequence[Any], start: int) -> lis
     return tracked
 
 
+@skip  # as the engine's way
 def vjp(
     fun: Function, tensors: list[torch.Tensor], *, once: bool
 ) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
     """Return the outputs of ``fun(tensors)``, the others, and the function that pulls cotangents back."""
-    if torch.is_grad_enabled():
-        return _differentiated(fun, tensors, once=once)
-    # As with the engine, gradients are on in the function, and what comes out has none.
-    with torch.enable_grad():
-        outputs, others, pull = _differentiated(fun, tensors, once=once)
-
-    def pull_without_history(cotangents: Any) -> list[Any]:
-        return list(map(_without_history, pull(cotangents)))
-
-    return list(map(_without_history, outputs)), list(map(_without_history, others)), pull_without_history
-
-
-def _without_history(leaf: Any) -> Any:
-    """Return a tensor without its history, but with its tangent, which `detach` would cut; gradients are off."""
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
-
-
-@skip  # as the engine's way
-def _differentiated(
-    fun: Function, tensors: list[torch.Tensor], *, once: bool
-) -> tuple[list[Any], list[Any], Callable[..., list[Any]]]:
     function = _Function(fun, tensors)
-    leaves = function.leaves
+    leaves, finished = function.leaves, list if torch.is_grad_enabled() else _without_history
     gradients: Any = None
     try:
-        outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
-        if once:
-            gradients = list(pull([torch.ones_like(outputs[0])]))
+        # As with the engine, gradients are on in the function, and what comes out has none.
+        with contextlib.nullcontext() if finished is list else torch.enable_grad():
+            outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
+            if once:
+                gradients = pull([torch.ones_like(outputs[0])])
     finally:
         function.end()
     if len(function.owners) > 0:
         aliases.refuse_references_in_func(outputs, leaves, function.owners)
 
-    def pulled(cotangents: Any) -> list[Any]:
-        found = gradients
-        if not once:
-            pairs = zip(cotangents, outputs, strict=True)
-            found = list(pull([torch.zeros_like(y) if ct is None else ct for ct, y in pairs]))
+    def arranged(found: Any) -> list[Any]:
         if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
             pairs = zip(found, leaves, strict=True)
             found = [y if y.is_contiguous() and x.is_contiguous() else laid_out(y, x) for y, x in pairs]
-        return found  # type: ignore[no-any-return]
+        return finished(found)
 
-    return outputs, others, pulled
+    def pulled(cotangents: Any) -> list[Any]:
+        pairs = zip(cotangents, outputs, strict=True)
+        return arranged(pull([torch.zeros_like(y) if ct is None else ct for ct, y in pairs]))
+
+    if once:
+        gradients = arranged(gradients)
+        # Apart from what holds wrappers of torch.func, for where a graph breaks this is its result.
+        return finished(outputs), finished(others), lambda _: gradients
+    return finished(outputs), finished(others), pulled
+
+
+def _without_history(leaves: Sequence[Any]) -> list[Any]:
+    """Return tensors without their history, but with their tangents, which `detach` would cut; gradients are off."""
+    return [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
 @skip
@@ -114,9 +105,8 @@ def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tupl
         function.end()
     if owners:
         aliases.refuse_references_in_func([*outputs, *moved], leaves, owners)
-    if not was_enabled:
-        outputs, others, moved = ([*map(_without_history, part)] for part in (outputs, others, moved))
-    return list(outputs), list(others), list(moved)
+    finished = list if was_enabled else _without_history
+    return finished(outputs), finished(others), finished(moved)
 
 
 class _Function:
@@ -139,9 +129,7 @@ class _Function:
         if self.owners:
             # A flag of a parameter is not an outer derivative here either.
             self.leaves = [
-                tensor.detach()
-                if owner is tensor and tensor.is_leaf and not calls.is_differentiated(tensor)
-                else tensor
+                tensor.detach() if owner is tensor and tensor.is_leaf and id(tensor) not in calls.current else tensor
                 for tensor, owner in zip(self.tensors, self.owners, strict=True)
             ]
 

@@ -181,15 +181,12 @@ def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     yield from attributes.tensors(owners)
 
 
-def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], None]:
+def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], Any]:
     """Note that a call uses modules, and whether it puts other tensors there, until the returned function is called."""
     key = object()
     # Before the look at the others, so that of two threads one at least sees the other.
     _UNDER_WAY[key] = (LOCAL.calls, set(map(id, owners)), changes)
-
-    def leave() -> None:
-        del _UNDER_WAY[key]
-
+    leave = functools.partial(_UNDER_WAY.pop, key)
     try:
         _refuse_second_user(owners, changes=changes)
     except ConcurrencyError:
@@ -222,7 +219,7 @@ def _put_back(restore: Callable[[], None], pairs: list[tuple[torch.Tensor, torch
                     old.copy_(new)
 
 
-def _put(changed: list[_Change], leave: Callable[[], None]) -> Callable[[], None]:
+def _put(changed: list[_Change], leave: Callable[[], Any]) -> Callable[[], None]:
     before = [parameters[name] for parameters, name, _ in changed]
     for parameters, name, new in changed:
         parameters[name] = new

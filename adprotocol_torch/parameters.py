@@ -80,10 +80,6 @@ class Calls:
 
         return renew
 
-    def is_differentiated(self, tensor: torch.Tensor) -> bool:
-        """Return whether a call differentiates with respect to a tensor."""
-        return id(tensor) in self.current
-
     def replace(
         self, leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
     ) -> Callable[[], None]:
@@ -238,7 +234,7 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
     if is_inference:
         with torch.inference_mode(mode=False):
             return stand_for(value.detach().clone(), parameter)
-    if not LOCAL.calls.is_differentiated(value):
+    if id(value) not in LOCAL.calls.current:
         return stand_for(value.detach(), parameter)
     if is_recording():
         return value

@@ -41,7 +41,9 @@ def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]
 
     def flatten(instance: Any) -> tuple[list[Any], Any, list[str]]:
         children, context = with_keys(instance)
-        return [child for _, child in children], context, [_name(key) for key, _ in children]
+        # A key holds one thing: a name, a key of a mapping, an index.
+        names = [str(next(iter(vars(key).values()), key)) for key, _ in children]
+        return [child for _, child in children], context, names
 
     return flatten, unflatten
 
@@ -72,13 +74,6 @@ def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any,
 
 def _as_tuples(metadata: Any) -> Any:
     return tuple(map(_as_tuples, metadata)) if isinstance(metadata, list) else metadata
-
-
-def _name(key: Any) -> str:
-    for attribute in ("name", "key", "idx"):  # of GetAttrKey, MappingKey, SequenceKey
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
 
 
 def register_label() -> None:

@@ -63,13 +63,18 @@ def tensor_of(leaf: Any) -> torch.Tensor:
     return torch.as_tensor(leaf if shared else leaf.copy())
 
 
+def converted(leaf: Any) -> Any:
+    """Return a tensor for an array of NumPy, which no operation of PyTorch takes; what else it is as it is."""
+    return tensor_of(leaf) if is_of_numpy(leaf) else leaf
+
+
 def as_like(value: Any, like: Any) -> torch.Tensor:
     """Return a cotangent, a tangent, or what a rule returned, as a tensor of the dtype of another; None is zeros."""
     like = like if isinstance(like, torch.Tensor) else tensor_of(like)
     if value is None:
         return torch.zeros_like(like)
     if isinstance(value, torch.Tensor):
-        return value.to(like.dtype)
+        return value if value.dtype is like.dtype else value.to(like.dtype)
     return torch.as_tensor(value, dtype=like.dtype, device=like.device)
 
 
@@ -120,12 +125,12 @@ class ArrayFunctions:
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Any:
         """Choose elementwise between tensors, numbers and arrays of NumPy."""
-        return torch.where(*[tensor_of(value) if is_of_numpy(value) else value for value in (mask, one, other)])
+        return torch.where(*map(converted, (mask, one, other)))
 
     @staticmethod
     def argmax(mask: Any) -> Any:
         """Return the position of an element that is True."""
-        mask = tensor_of(mask) if is_of_numpy(mask) else mask
+        mask = converted(mask)
         plain = None if internals.functorch_is_active() else internals.at_hand(mask)
         if plain is not None:  # NumPy ends its search there: a hundredth of the time
             return plain.numpy().argmax()
@@ -141,7 +146,7 @@ class ArrayFunctions:
     @staticmethod
     def take(array: Any, indices: torch.Tensor, axis: int) -> Any:
         """Return the elements at these positions of an axis."""
-        array = tensor_of(array) if is_of_numpy(array) else array
+        array = converted(array)
         is_known = not isinstance(indices, torch.Tensor)
         return array.narrow(axis, int(indices[0]), 1) if is_known else array.index_select(axis, indices)
 
