@@ -69,7 +69,8 @@ COMPILED_REFUSED = {
     "accumulate": (),
     "engine": ("no_grad",),
 }
-COMPILED_OPERATIONS = OPERATIONS
+# Dynamo refuses the others in derivatives.
+COMPILED_OPERATIONS = ("inplace",)
 # Of Dynamo, where a graph breaks inside of two derivatives of torch.func; code without this package meets it too.
 COMPILED_ERRORS = ("AssertionError: False != True",)
 COMPILED_AROUND = (
