@@ -73,7 +73,7 @@ def _connected(result: Any, operands: tuple[Any, ...], is_tracked: Callable[[tor
     tracked = [leaf for leaf in floats if is_tracked(leaf)]
     if not results and len(floats) > 0 and (tracked or internals.functorch_is_active()):
         # A Python number cannot be connected, nor be the result of a function that torch.func transforms.
-        result = tree_map(lambda leaf: floats[0].new_tensor(leaf) if type(leaf) is float else leaf, result)
+        result = tree_map(lambda leaf: floats[0].new_full((), leaf) if type(leaf) is float else leaf, result)
     if not tracked:
         return result
     return tree_map(lambda leaf: _minus_nothing(leaf, tracked) if is_float(leaf) else leaf, result)

@@ -11,7 +11,7 @@ from adprotocol.errors import GradientPreventedError, RuleError
 from adprotocol.extend import Derivative
 from adprotocol_torch import internals
 from adprotocol_torch.internals import NO_LEVEL, below_levels, functorch_is_active, level_of, version_of
-from adprotocol_torch.tensors import as_like, is_float
+from adprotocol_torch.tensors import as_like, is_float, on_device
 from adprotocol_torch.tracking import within_gradient
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _as_result(value: Any, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
     dtype = None
     if dtypes and not hasattr(value, "dtype"):  # NumPy's have a precision
         dtype = dtypes[0].to_complex() if isinstance(value, complex) else dtypes[0].to_real()
-    return torch.as_tensor(value, dtype=dtype, device=arrays[0].device)
+    return on_device(value, dtype, arrays[0].device)
 
 
 def _conjugates(values: Sequence[torch.Tensor]) -> Tensors:

@@ -74,8 +74,15 @@ def as_like(value: Any, like: Any) -> torch.Tensor:
     if value is None:
         return torch.zeros_like(like)
     if isinstance(value, torch.Tensor):
-        return value if value.dtype is like.dtype else value.to(like.dtype)
-    return torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        return value.to(like.device, like.dtype)
+    return on_device(value, like.dtype, like.device)
+
+
+def on_device(value: Any, dtype: torch.dtype | None, device: torch.device) -> torch.Tensor:
+    """Return a number or an array of NumPy as a tensor: a GPU fills in a number, but waits for a copy."""
+    if hasattr(value, "dtype"):
+        return torch.as_tensor(value, dtype=dtype, device=device)
+    return torch.full((), value, dtype=dtype, device=device)
 
 
 def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
@@ -125,7 +132,9 @@ class ArrayFunctions:
     @staticmethod
     def where(mask: Any, one: Any, other: Any) -> Any:
         """Choose elementwise between tensors, numbers and arrays of NumPy."""
-        return torch.where(*map(converted, (mask, one, other)))
+        given = (mask, one, other)
+        device = next((value.device for value in given if isinstance(value, torch.Tensor)), None)
+        return torch.where(*[tensor_of(value).to(device) if is_of_numpy(value) else value for value in given])
 
     @staticmethod
     def argmax(mask: Any) -> Any:

@@ -262,6 +262,7 @@ class Value:
     __ne__, _ = operators("not_equal")
     __bool__, __float__, __int__, __index__ = map(conversion, (bool, float, int, operator.index))
     __hash__ = object.__hash__
+    T = property(lambda self: moveaxis(self, 0, -1))  # of a matrix
 
     def __neg__(self):
         return negative(self)

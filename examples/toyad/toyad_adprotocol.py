@@ -161,8 +161,7 @@ def host_call(
     message: str,
 ) -> list[Any]:
     """Let a primitive call the function, where the arrays are at hand."""
-    given = [toyad_rules.guarded(array, message) for array in arrays]
-    return toyad_rules.host(*given, fun=fun, like=like, batched=batched)
+    return toyad_rules.host(*arrays, fun=fun, like=like, batched=batched, message=message)
 
 
 @hookimpl

@@ -194,7 +194,7 @@ class Ruled(toyad.Primitive):
 
 
 class Host(toyad.Primitive):
-    """A function of NumPy arrays, which has no derivative."""
+    """A function of NumPy arrays, which has no derivative: its results are followed, and refused on the way back."""
 
     several = True
 
@@ -210,6 +210,23 @@ class Host(toyad.Primitive):
             raise RuleError(msg)
         return [(tuple(kind.shape), np.dtype(kind.dtype)) for kind in like]
 
+    def forward(self, trace: Any, args: list[Any], below: list[Any], **params: Any) -> list[Any]:
+        """Refuse a tangent."""
+        for arg in followed_by(trace, args):
+            raise gradient_prevented(arg, params["message"], "toyad: a level of jvp follows it")
+        return self(*below, **params)
+
+    def reverse(self, trace: Any, args: list[Any], below: list[Any], **params: Any) -> list[Any]:
+        """Record that there is no way back."""
+        results, followed = self(*below, **params), followed_by(trace, args)
+
+        def pull(*_cotangents: Any) -> list[Any]:
+            raise gradient_prevented(followed[0], params["message"], "toyad: a cotangent has come back to it")
+
+        smooth = filter(toyad.is_inexact, results) if followed else ()
+        recorded = iter(trace.record(smooth, followed, pull))
+        return [next(recorded, result) if toyad.is_inexact(result) else result for result in results]
+
     def batch(self, trace: Any, args: list[Any], _below: list[Any], **params: Any) -> list[Any]:
         """Call the function for each row, or once for all."""
         like, batched = params.pop("like"), params.pop("batched")
@@ -224,6 +241,11 @@ class Host(toyad.Primitive):
 
 
 ruled, host = Ruled(), Host()
+
+
+def followed_by(trace: Any, args: list[Any]) -> list[Any]:
+    """Return the operands that a level follows."""
+    return [arg for arg in args if arg.trace is trace and toyad.is_inexact(arg)]
 
 
 def guarded(value: Any, message: str) -> Any:

@@ -7,11 +7,15 @@ from adprotocol import (
     custom_derivative,
     explain,
     grad,
+    jacobian,
+    jvp,
     non_differentiable,
     partition,
     prevent_gradient,
     trainable,
+    tree_map,
     value_and_grad,
+    vjp,
     where,
     within_gradient,
 )
@@ -38,6 +42,10 @@ def branch_on_a_python_bool(x):
     return cond(True, lambda x, y: x * x, lambda x, y: x * y, x, x * x)
 
 
+def branch_of_numbers(x):
+    return x * cond(True, lambda x: 2.0, lambda x: 3.0, x)
+
+
 def constant(x):
     return x * non_differentiable(x) * non_differentiable({"x": [x, 1]})["x"][0]
 
@@ -61,6 +69,16 @@ def parted(x):
 
 def chosen(x):
     return where(x > x * x, lambda x: x * x, lambda x: x * x * x, x)
+
+
+def chosen_with_a_closure(x):
+    c = x * x
+    return where(x > c, lambda x: x * c, lambda x: x * x * x, x)
+
+
+def chosen_beside_labels(x):
+    node = {"x": x, "label": tree_map(lambda x: x * 2, NonDifferentiable(x))}
+    return where(x > 0, lambda m: {"y": m["x"] * m["label"]}, lambda m: {"y": m["x"] * 1}, node)["y"]
 
 
 def prevented(x):
@@ -95,8 +113,28 @@ def second_derivative(x):
     return grad(lambda y: grad(lambda z: (z * z * z * y).sum())(y).sum())(x)
 
 
+def pulled(x):
+    value, pull = vjp(lambda y, label: {"square": y * y * label, "sum": y.sum(), "c": label}, x, NonDifferentiable(x))
+    first, second = pull({"square": value["square"], "sum": 1.0, "c": None}), pull(None)
+    return first[0] * value["square"] + second[0]
+
+
+def pushed(x):
+    value, tangent = jvp(lambda y, z: {"y": y * y * z, "z": z * 1}, (x, x), (x, None))
+    return value["y"] * tangent["y"] + tangent["z"]
+
+
+def rows(x):
+    return jacobian(lambda y: {"y": y * y * x, "sum": y.sum()})(x)["y"].sum() * x
+
+
+def columns(x):
+    by_both = jacobian(lambda m: m["a"] * m["b"], mode="forward")({"a": x, "b": x * x})
+    return by_both["a"].sum() * by_both["b"].sum() * x
+
+
 WITHOUT_GRADIENTS = (
-    asked, explained, branch_on_the_answer, branch_on_a_python_bool, constant, constant_function, labelled, parted,
-    chosen, prevented, ruled,
+    asked, explained, branch_on_the_answer, branch_on_a_python_bool, branch_of_numbers, constant, constant_function,
+    labelled, parted, chosen, chosen_with_a_closure, chosen_beside_labels, prevented, ruled,
 )  # fmt: skip
-HOOKS = (*WITHOUT_GRADIENTS, gradient, gradient_of_all, second_derivative)
+HOOKS = (*WITHOUT_GRADIENTS, gradient, gradient_of_all, second_derivative, pulled, pushed, rows, columns)

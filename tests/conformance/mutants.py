@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 import toyad
 import toyad_adprotocol as right
+import toyad_rules
 
 import adprotocol
 from adprotocol import extend, hookspecs, plugins
@@ -127,6 +128,10 @@ def outside(change):
     return after(lambda value, aux, slopes: (change(value), floats(change, aux), slopes))
 
 
+def as_variables(value, aux, slopes):
+    return tracked(value), floats(tracked, aux), list(map(tracked, slopes))
+
+
 def pulls(change):
     """Return a hook whose pull is ``change(pull, outputs, cotangents)``, but for one that is pulled at once."""
 
@@ -137,18 +142,49 @@ def pulls(change):
     return {"vjp": vjp}
 
 
+def by_variables(given=toyad.lift, value=toyad.lift, aux=toyad.lift):
+    """Return a hook that changes leaves that are variables, or without any what closes over variables."""
+
+    def vjp(real, fun, leaves, once):
+        leaves = list(map(toyad.lift, leaves))
+        if all(leaf.trace is not toyad.GRAPH for leaf in leaves):
+            outputs, others, pull = real(fun, leaves, once)
+            return list(map(value, outputs)), list(map(aux, others)), pull
+        return real(fun, [given(leaf) if leaf.trace is toyad.GRAPH else leaf for leaf in leaves], once)
+
+    return {"vjp": vjp}
+
+
+def ignoring(value):
+    """Return a value whose variables get 1 for each cotangent."""
+    kept = toyad.Custom(lambda v: v, lambda _, t: t * 0.0 + 1.0)
+    return kept(value) if value.trace is toyad.GRAPH else value
+
+
 def each(change):
     return pulls(lambda pull, _, cotangents: list(map(change, pull(cotangents))))
 
 
-def pushes(before=toyad.lift, after=toyad.lift):
-    """Return a hook that changes the tangents that it is given, and those that it returns."""
+def pushes(before=toyad.lift, after=toyad.lift, value=toyad.lift, aux=toyad.lift):
+    """Return a hook that changes the tangents that it is given, and what it returns."""
 
     def jvp(real, fun, leaves, tangents):
-        outputs, aux, moved = real(fun, leaves, list(map(before, tangents)))
-        return outputs, aux, list(map(after, moved))
+        outputs, others, moved = real(fun, leaves, list(map(before, tangents)))
+        return list(map(value, outputs)), list(map(aux, others)), list(map(after, moved))
 
     return {"jvp": jvp}
+
+
+def confused(real, fun, leaves, tangents):
+    """Count the tangents of outer levels among those of the call."""
+    outputs, others, moved = real(fun, leaves, tangents)
+    outer = [y.tangent if isinstance(y, toyad.Dual) else 0.0 for y in outputs]
+    return outputs, others, [m + t for m, t in zip(moved, outer, strict=True)]
+
+
+def of_the_leaf(real, fun, leaves, tangents):
+    outputs, others, moved = real(fun, leaves, tangents)
+    return outputs, others, [toyad.cast(m, toyad.lift(leaves[0]).dtype) for m in moved]
 
 
 def rows(change):
@@ -261,7 +297,7 @@ def operands(change):
 
 def functions(**replaced):
     """Return toyad's array functions with others."""
-    names = ("where", "argmax", "take", "basis", "moveaxis", "stack", "reshape")
+    names = ("where", "argmax", "take", "basis", "moveaxis", "stack", "reshape", "as_like")
     usual = {name: getattr(toyad, name) for name in names}
     return {"array_functions": lambda _: types.SimpleNamespace(**{**usual, **replaced})}
 
@@ -337,19 +373,48 @@ def blank(real, self, *values):
     return real(self, *others, given)
 
 
-def left_quiet(real, *args):
+def left_quiet(real, *args, upto=float("inf")):
     try:
         return real(*args)
     except Exception:
-        toyad.STATE.quiet = next(toyad.LEVELS)
+        toyad.STATE.quiet = min(upto, next(toyad.LEVELS))
         raise
 
 
-def no_parameters(real, fun, arrays, *rest):
-    for array in arrays:
-        if isinstance(array, toyad.Parameter) and array.trains:
+def stopping_variables(real, fun, leaves, once):
+    outputs, aux, pull = real(fun, leaves, once)
+    return outputs, aux, partial(left_quiet, pull, upto=toyad.GRAPH.level + 0.25)
+
+
+def strided(real, self, needed, cts, results, *rest):
+    """Transpose the cotangents of results that are not in the order of C."""
+    pairs = zip(cts, results, strict=False)
+    order = [isinstance(y, toyad.Array) and not y.numpy().flags.c_contiguous for _, y in pairs]
+    cts = [transposed(ct) if other else ct for ct, other in zip(cts, order, strict=True)]
+    return real(self, needed, cts, results, *rest)
+
+
+def no_narrow(real, self, needed, *rest):
+    """Return zeros for gradients of fewer bits than the argument."""
+    arrays = [array for array, need in zip(rest[-1], needed, strict=True) if need]
+    pairs = zip(real(self, needed, *rest), arrays, strict=True)
+    return [g * 0.0 if is_float(g) and g.dtype.itemsize < a.dtype.itemsize else g for g, a in pairs]
+
+
+def zeros_of_integers(real, self, *args):
+    with mock.patch.object(toyad_rules.ToyadDerivative, "is_inexact", return_value=True):
+        return real(self, *args)
+
+
+def refusing(is_refused):
+    """Return a hook that refuses some arrays at the call."""
+
+    def host_call(real, fun, arrays, *rest):
+        for array in filter(is_refused, arrays):
             raise extend.gradient_prevented(array, rest[-1], "toyad")
-    return real(fun, arrays, *rest)
+        return real(fun, arrays, *rest)
+
+    return {"host_call": host_call}
 
 
 # Structures
@@ -378,6 +443,14 @@ def library(node=lambda usual, value: usual(value), register=lambda usual, *give
 def of_constants(usual, value):
     found = usual(value)
     return found and (lambda bag: (constants(list(found[0](bag)[0])), *found[0](bag)[1:]), found[1])
+
+
+def untied(value):
+    return constant(value) if right.within_gradient(value) is True else value
+
+
+def detached(usual, cls, flatten, unflatten):
+    usual(cls, lambda made: (floats(untied, list(flatten(made)[0])), *flatten(made)[1:]), unflatten)
 
 
 def by_constructor(usual, cls, flatten, unflatten):
@@ -477,6 +550,11 @@ BROKEN = {
         "identities-have-no-hash": returns("identity", []),
         "the-last-wins": {"adprotocol.combine": lambda real, *trees, **known: real(*trees[::-1], **known)},
         "trainable-drops-gradients": {"trainable": forget},
+        "constants-of-parameters-are-frozen": {
+            "non_differentiable": lambda real, value: (
+                toyad.Parameter(value.numpy(), trains=False) if isinstance(value, toyad.Parameter) else real(value)
+            )
+        },
     },
     ("cond",): {
         "the-other-branch": {"cond": lambda real, pred, t, f, operands: real(pred, f, t, operands)},
@@ -534,9 +612,7 @@ BROKEN = {
             "vjp": lambda real, fun, leaves, once: real(fun, list(map(constant, leaves)), once)
         },
         "auxiliary-output-is-numpys": after(lambda value, aux, slopes: (value, floats(numpy, aux), slopes)),
-        "results-are-variables": after(
-            lambda value, aux, slopes: (tracked(value), floats(tracked, aux), list(map(tracked, slopes)))
-        ),
+        "results-are-variables": after(as_variables),
         "numbers-are-variables": {"vjp": numbers_tracked},
         "the-switch-is-turned-on": {"vjp": recording},
         "recording-is-always-off": {
@@ -544,6 +620,20 @@ BROKEN = {
             "freeze": lambda _, value: constant(toyad.read(value)),
         },
         "vjp-drops-gradients": {"vjp": forget},
+        "variables-given-are-constants": by_variables(given=toyad.GRAPH.lower),
+        "variables-given-ignore-the-cotangent": by_variables(given=ignoring),
+        "variables-in-closures-are-constants": by_variables(value=toyad.GRAPH.lower),
+        "variables-in-auxiliary-output-are-constants": by_variables(aux=toyad.GRAPH.lower),
+        "results-under-the-switch-are-variables": {
+            "toyad_harness.ToyHarness.no_grad": lambda real, h, fun: lambda *args: constants(real(h, fun)(*args)),
+            **after(lambda *given: as_variables(*given) if toyad.STATE.quiet else given),
+        },
+        "computed-values-are-one-leaf": {
+            "identity": lambda real, value: id(value) if value.trace is toyad.GRAPH else real(value)
+        },
+        "frozen-leaves-widen": {
+            "freeze": lambda _, value: value if value.dtype == "float64" else of_64_bits(toyad.read(value))
+        },
     },
     ("vjp",): {
         "pulls-are-one-gradient": {"vjp": lambda real, *given: (*real(*given)[:2], lambda _: 1.0)},
@@ -568,6 +658,11 @@ BROKEN = {
         "tangents-are-silently-zero": pushes(after=lambda moved: moved * 0.0),
         "tangents-are-ignored": pushes(before=lambda given: one(toyad.lift(given))),
         "tangents-are-constant": pushes(after=constant),
+        "tangents-of-levels-are-summed": {"jvp": confused},
+        "values-beside-tangents-are-constant": pushes(value=constant),
+        "auxiliary-output-beside-tangents-is-tracked": pushes(aux=tracked),
+        "tangents-widen": pushes(after=of_64_bits),
+        "tangents-are-of-the-leaf": {"jvp": of_the_leaf},
     },
     ("jacobian",): {
         "rows-are-backwards": rows(lambda found, _: backwards(found)),
@@ -576,6 +671,7 @@ BROKEN = {
         "rows-run-down-the-columns": functions(basis=in_fortran),
         "rows-are-always-batched": {"adprotocol._gradients.jacobian.is_concrete": lambda *_: False},
         "columns-stay-in-front": functions(moveaxis=lambda x, *_: x),
+        "a-basis-begins-backwards": functions(basis=lambda x, count, start: toyad.basis(x, count, -start)),
         "a-basis-begins-later": functions(basis=lambda x, count, start: toyad.basis(x, count, start - 1)),
         "complex-numbers-are-not-refused": {"adprotocol._gradients.jacobian.is_complex": lambda *_: False},
     },
@@ -622,6 +718,12 @@ BROKEN = {
         "cotangents-are-transposed": {
             f"{RULE}.vjp": lambda real, self, needed, cts, *rest: real(self, needed, list(map(transposed, cts)), *rest)
         },
+        "errors-in-rules-stop-variables": {"vjp": stopping_variables},
+        "cotangents-of-views-are-transposed": {f"{RULE}.vjp": strided},
+        "narrow-gradients-are-zero": {f"{RULE}.vjp": no_narrow},
+        "integers-have-zero-tangents-in-reverse": {
+            "adprotocol._rules.derivative.Derivative._transposed": zeros_of_integers
+        },
         "what-no-rule-reads-is-a-shape": {f"{RULE}.vjp": blank},
         "rules-turn-gradients-round": {f"{RULE}.vjp": lambda real, *given: real(*given)[::-1]},
         "integers-have-zero-tangents": {
@@ -646,7 +748,10 @@ BROKEN = {
         },
         "host-functions-write-into-their-arguments": {f"{HOST}.read_only": lambda _, value: value},
         "host-functions-keep-their-results": {f"{HOST}.HostCall._array": lambda _, _self, leaf: leaf},
-        "host-functions-refuse-parameters": {"host_call": no_parameters},
+        "host-functions-refuse-parameters": refusing(lambda array: getattr(array, "trains", False)),
+        "host-functions-refuse-variables": refusing(
+            lambda array: array.trace is toyad.GRAPH and right.within_gradient(array)
+        ),
         "results-of-the-host-are-shared": {
             "host_call": lambda real, fun, arrays, *rest: [
                 next((a for a in arrays if str(a) == str(made)), made) for made in real(fun, arrays, *rest)
@@ -659,6 +764,7 @@ BROKEN = {
             register=lambda usual, cls, flatten, _: usual(cls, flatten, lambda _, children: cls(*children))
         ),
         "registered-by-constructor": library(register=by_constructor),
+        "registered-children-are-detached": library(register=detached),
         "subclasses-are-not-served": {
             f"{REGISTRY}.claimants": lambda real, cls: [
                 plugin for plugin in real(cls) if cls.__module__ == "toyad" or cls in plugin.types

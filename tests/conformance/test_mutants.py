@@ -34,16 +34,21 @@ HANGS = {"the-other-branch"}
 
 # Mutants that no scenario for a system of one level can notice, and why.
 BEYOND_ONE_LEVEL = {
-    "host-functions-refuse-parameters": "it has no parameters",
+    **dict.fromkeys(
+        ("host-functions-refuse-parameters", "constants-of-parameters-are-frozen", "frozen-leaves-widen"),
+        "it has no parameters",
+    ),
     "recording-is-always-off": "it has no leaf with an identity, which alone would be frozen",
     **dict.fromkeys(("all-is-concrete", "batches-are-concrete"), "nothing hides values"),
     "frozen-leaves-are-none": "it has no leaf with an identity, which alone would be frozen",
-    **dict.fromkeys(("integers-have-zero-tangents", "forward-mode-transposes-the-vjp"), "it has no forward mode"),
-    **dict.fromkeys(("tangents-are-constant", "rows-are-constant"), "it has no second derivative"),
+    "forward-mode-transposes-the-vjp": "it has no forward mode",
+    "rows-are-constant": "it has no second derivative",
     **dict.fromkeys(
         ("several-are-asked-by-their-class", "the-switch-is-turned-on", "pulls-are-zero-under-the-switch"), "no switch"
     ),
-    "values-under-the-switch-are-no-constants": "no switch",
+    **dict.fromkeys(
+        ("values-under-the-switch-are-no-constants", "results-under-the-switch-are-variables"), "no switch"
+    ),
 }
 
 

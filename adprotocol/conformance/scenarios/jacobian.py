@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import errors
+from adprotocol._dispatch.registry import REGISTRY
 from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import MUST, SHOULD, Decorator, defaults
 from adprotocol.conformance.scenarios.grid import compare
@@ -89,8 +90,11 @@ def of_a_vector(h: Checked, mode: str) -> None:
 def chosen_mode(h: Checked) -> None:
     """Without a mode the Jacobian is the same, of one number and of many, and `where` and `argnums` select.
 
-    Expect of x y at x = 2, y = (3, 5): by x (3, 5), by y ((2, 0), (0, 2)); ArgumentError for another mode.
+    Expect of x y at x = 2, y = (3, 5): by x (3, 5), by y ((2, 0), (0, 2)); ArgumentError for another mode; the basis
+    that forward mode needs has 1 at element i of number i + start.
     """
+    import numpy as np
+
     x, y = h.array(2.0), h.array([3.0, 5.0])
     h.assert_equal(jacobian(h, lambda x, y: x * y)(x, y), [3.0, 5.0], "by the number")
     of_x, of_y = jacobian(h, lambda x, y: x * y, argnums=(0, 1))(x, y)
@@ -98,6 +102,9 @@ def chosen_mode(h: Checked) -> None:
     h.assert_equal(of_y, [[2.0, 0.0], [0.0, 2.0]], "by the second argument")
     only = jacobian(h, lambda m: m["x"] * m["y"], where="x")({"x": x, "y": y})
     h.assert_gradients(only, {"x": [3.0, 5.0], "y": None})
+    basis: Any = REGISTRY.known()[h.name].hooks["array_functions"]().basis
+    for start in (0, 1, -1):
+        h.assert_equal(basis(y, 3, start), np.eye(3, 2, -start), f"the basis from {start}")
     for wrong in ({"mode": "sideways"}, {"chunk_size": 0}):
         with h.raises(errors.ArgumentError):
             jacobian(h, lambda x: x, **wrong)(x)

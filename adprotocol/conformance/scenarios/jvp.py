@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable, errors
 from adprotocol.conformance.checks import Absent, Checked
 from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import SHOULD, Decorator, defaults
+from adprotocol.conformance.scenarios.arrays import dtypes_of_numpy
 from adprotocol.messages import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FILTERED = "Equinox: jvp of what is no array: https://docs.kidger.site/equinox/api/transformations/"
 _DUALS = "PyTorch: forward mode: https://docs.pytorch.org/tutorials/intermediate/forward_ad_usage.html"
 _SWITCH = "PyTorch: no_grad does not stop forward mode: https://github.com/pytorch/pytorch/issues/128600"
+_CONFUSED = "J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005"
 _MISSING = "autograd: operations without a jvp: https://github.com/HIPS/autograd/blob/master/docs/tutorial.md"
 
 scenario: Decorator = defaults("jvp", rule="J9", level=SHOULD, needs=("grad",), source=_FILTERED)
@@ -29,7 +36,8 @@ def push(h: Checked, *given: Any, **chosen: Any) -> Any:
 def closed_form(h: Checked) -> None:
     """Value and tangent are those of the function, the tangent None for what is constant, the auxiliary output third.
 
-    Expect of {cube: x ** 3, n: 3} at (1, 2) along (1, 10): the tangent {cube: (3, 120), n: None}, and x / 2 as it is.
+    Expect of {cube: x ** 3, n: 3} at (1, 2) along (1, 10): the tangent {cube: (3, 120), n: None}, and x / 2 as it is;
+    behind the call nothing of it is tracked.
     """
     x, along = h.array([1.0, 2.0]), h.array([1.0, 10.0])
     value, tangent, aux = push(h, lambda x: ({"cube": x * x * x, "n": 3}, x / 2.0), (x,), (along,), has_aux=True)
@@ -38,6 +46,8 @@ def closed_form(h: Checked) -> None:
     h.assert_gradients(tangent, {"cube": [3.0, 120.0], "n": None}, "the tangent")
     h.assert_equal(aux, [0.5, 1.0], "the auxiliary output")
     h.assert_equal(along, [1.0, 10.0], "the tangent that was given")
+    for found, what in ((value, "the value"), (tangent, "the tangent"), (aux, "the auxiliary output")):
+        h.assert_untracked(adprotocol.within_gradient(found), f"{what} behind the call")
 
 
 @scenario()
@@ -82,6 +92,68 @@ def wrong(h: Checked) -> None:
             push(h, lambda x, n: x * x, (x, n), tangents)
     tangent = push(h, lambda x, n: x * x, (x, n), (h.array([1.0, 10.0]), None))[1]
     h.assert_equal(tangent, [2.0, 40.0], "the tangent behind the errors")
+
+
+@scenario(rule="J8", needs=("grad", "dtypes", "cast"), source=_DUALS)
+def tangent_of_another_dtype(h: Checked) -> None:
+    """A tangent has the dtype of its output, whatever the dtypes of the leaf and of the tangent that was given.
+
+    Expect of x ** 2, and of x in each dtype, at 3 along 2 in each dtype: 12 and 2, each in the dtype of its output.
+    """
+    for dtype, other in itertools.product(dtypes_of_numpy(h), repeat=2):
+        x, along = h.cast(h.array(3.0), dtype), h.cast(h.array(2.0), other)
+        value, tangent = push(h, lambda x, other=other: (x * x, h.cast(x, other)), (x,), (along,))
+        for output, found, want in zip(value, tangent, (12.0, 2.0), strict=True):
+            h.assert_equal(found, want, f"the tangent of {dtype} along {other}")
+            due, kind = h.numpy(output).dtype, h.numpy(found).dtype
+            h.check(kind == due, f"the tangent of {dtype} along {other} has dtype {kind}; {due} was expected")
+
+
+def _derivatives(h: Checked, fun: Callable[[Any], Any], x: Any) -> list[Any]:
+    """Return the derivative by a push and by the system's gradient, without one that a system of one level refuses."""
+    ways: list[Callable[[Any], Any]] = [lambda x: push(h, fun, (x,), (h.array(1.0),))[1]]
+    if h.has("grad"):
+        ways.append(h.grad(fun))
+    found = list[Any]()
+    for derivative in ways:
+        with contextlib.suppress(Exception):
+            found.append(derivative(x))
+    return found
+
+
+@scenario(rule="J6", source=_CONFUSED)
+def levels_stay_apart(h: Checked) -> None:
+    """A tangent in another derivative is that of its own call, also of a function that closes over the outer variable.
+
+    Expect of x D(y -> x + y) and x D(y -> x y y), at x = 3, y = 1, the derivatives 1 and 12, or an error; not 2.
+    """
+    one = h.array(1.0)
+    for inner, want in ((lambda x, y: x + y, 1.0), (lambda x, y: x * y * y, 12.0)):
+
+        def outer(x: Any, inner: Any = inner) -> Any:
+            return x * push(h, lambda y: inner(x, y), (one,), (one,))[1]
+
+        for found in _derivatives(h, outer, h.array(3.0)):
+            h.assert_equal(found, want, "the derivative around the call")
+
+
+@scenario(rule="J6", source=_DUALS)
+def value_differentiated_outside(h: Checked) -> None:
+    """A derivative around the call follows the value and the auxiliary output, or the system refuses it.
+
+    Expect of c x ** 2 at x = 2, c = 5, beside c x: 7 times the value and 11 times the output have the derivative 195 by
+    x and 50 by c.
+    """
+    one = h.array(1.0)
+
+    def both(x: Any, c: Any) -> Any:
+        value, _, aux = push(h, lambda x: (c * x * x, c * x), (x,), (one,), has_aux=True)
+        return 7.0 * value + 11.0 * aux
+
+    x, c = h.array(2.0), h.array(5.0)
+    for by, fun, at, want in (("x", lambda x: both(x, c), x, 195.0), ("c", lambda c: both(x, c), c, 50.0)):
+        for found in _derivatives(h, fun, at):
+            h.assert_equal(found, want, f"the derivative by {by}")
 
 
 @scenario(rule="J6", transform="jvp of grad", needs=("grad", HIGHER_ORDER), source=_DUALS)

@@ -83,25 +83,68 @@ for _hook, (_rule, _call) in _CALLS.items():
 
 @gradients()
 def closes_over_variable(h: Checked) -> None:
-    """Value, auxiliary output and gradient of a call carry the derivatives by variables, given or closed over.
+    """Value and gradient of a call carry the derivatives by variables that the function closes over.
 
-    Expect x x v at 2, 3: 12 and the gradient 12; twice the value with the cotangent 1/2 gives x 12 and v 4, 7 v
-    with 1/2 gives 3.5, and the gradient with 1/4, where the system has second derivatives, 1.
+    Expect x x v at 2, 3: 12 and the gradient 12; twice the value with the cotangent 3 gives v 24, and the gradient with
+    1/4, where the system has second derivatives, 1.
     """
     v = h.variable(3.0)
-    run = adprotocol.value_and_grad(lambda x: (x * x * v, 7.0 * v), has_aux=True, backend=h.name)
-    u = h.variable(2.0)
-    (value, _), gradient = run(u)
+    run = adprotocol.value_and_grad(lambda x: x * x * v, backend=h.name)
+    value, gradient = run(h.array(2.0))
     h.assert_equal(value, 12.0, "the value")
     h.assert_equal(gradient, 12.0, "the gradient")
-    h.backward(2.0 * value, h.array(0.5))
-    h.assert_equal(u.grad, 12.0, "the gradient of the argument behind that of the value")
-    h.assert_equal(v.grad, 4.0, "the gradient of the variable behind that of the value")
-    h.backward(run(h.array(2.0))[0][1], h.array(0.5))  # a pass may clear the graph
-    h.assert_equal(v.grad, 7.5, "the gradient of the variable behind that of the auxiliary output")
+    h.backward(2.0 * value, h.array(3.0))
+    h.assert_equal(v.grad, 24.0, "the gradient of the variable behind that of the value")
     if h.has("grad of grad"):
         h.backward(run(h.array(2.0))[1], h.array(0.25))
-        h.assert_equal(v.grad, 8.5, "the gradient of the variable behind that of the gradient")
+        h.assert_equal(v.grad, 25.0, "the gradient of the variable behind that of the gradient")
+
+
+@gradients()
+def given_variable(h: Checked) -> None:
+    """The value carries the derivative by a variable that is given, times the cotangent that arrives at the value.
+
+    Expect of 3 x x beside 5 x at 2, with the cotangent 3: 72 behind twice the value, 15 more behind the output; and of
+    x ** 2 at (1, 2), the value of a pull, (6, 12).
+    """
+    v, w = h.variable(2.0), h.variable([1.0, 2.0])
+    run = adprotocol.value_and_grad(lambda x: (3.0 * x * x, 5.0 * x), has_aux=True, backend=h.name)
+    (value, _), gradient = run(v)
+    h.assert_equal(gradient, 12.0, "the gradient")
+    h.backward(2.0 * value, h.array(3.0))
+    h.assert_equal(v.grad, 72.0, "the gradient of the variable behind that of the value")
+    h.backward(run(v)[0][1], h.array(3.0))  # a pass may clear the graph
+    h.assert_equal(v.grad, 87.0, "the gradient of the variable behind that of the auxiliary output")
+    squares, pull = adprotocol.vjp(lambda x: x * x, w, backend=h.name)
+    h.assert_equal(pull(h.array([1.0, 10.0]))[0], [2.0, 40.0], "the pull")
+    h.backward(squares, h.array([3.0, 3.0]))
+    h.assert_equal(w.grad, [6.0, 12.0], "the gradient of the vector")
+
+
+@gradients()
+def aux_closes_over_variable(h: Checked) -> None:
+    """The auxiliary output carries the derivative by a variable that the function closes over.
+
+    Expect 7 v beside x x at 2, v = 5, with the cotangent 3: 21.
+    """
+    v = h.variable(5.0)
+    run = adprotocol.value_and_grad(lambda x: (x * x, 7.0 * v), has_aux=True, backend=h.name)
+    (_, aux), gradient = run(h.array(2.0))
+    h.assert_equal(gradient, 4.0, "the gradient")
+    h.backward(aux, h.array(3.0))
+    h.assert_equal(v.grad, 21.0, "the gradient of the variable")
+
+
+@gradients(rule="T8", source=_LEAVES)
+def computed_at_two_places(h: Checked) -> None:
+    """What was computed from a variable is a leaf at each place where it stands.
+
+    Expect a b ** 2 with 2 v at both places, at v = 3 / 2: the partial derivatives 9 and 18.
+    """
+    v = h.variable(1.5)
+    y = 2.0 * v
+    gradient = adprotocol.grad(lambda m: m["a"] * m["b"] * m["b"], backend=h.name)({"a": y, "b": y})
+    h.assert_gradients(gradient, {"a": 9.0, "b": 18.0})
 
 
 @gradients(needs=("grad",))
@@ -143,7 +186,9 @@ def variable_under_the_switch(h: Checked) -> None:
             adprotocol.grad(h.fail, backend=h.name)(h.array(2.0))
         kept.extend((adprotocol.non_differentiable(v), hosted(h, lambda x: 2.0 * x)(v)))
         h.check("False" in adprotocol.explain(v), "explain does not say False")
-        return (*run(h.array(2.0)), h.digit(v))
+        found = run(h.array(2.0))
+        kept.extend(found)  # as the plugin gave them: the harness may make constants of what `call` returns
+        return (*found, h.digit(v))
 
     found = h.no_grad(call)()
     for what, result, want in zip(
@@ -152,7 +197,9 @@ def variable_under_the_switch(h: Checked) -> None:
         h.assert_equal(result, want, f"the {what}")
         h.assert_untracked(adprotocol.within_gradient(result), f"the {what}")
     h.assert_equal(h.digit(v), 1.0, "the answer for the variable behind the switch")
-    h.assert_equal(h.digit(kept), 0.0, "the answer for its constant, and for what a host function made of it")
+    h.assert_equal(
+        h.digit(kept), 0.0, "the answer for its constant, for the host function's result, and for the call's"
+    )
     h.check(v.grad is None, f"the variable has the gradient {v.grad!r:.60}")
 
 
@@ -186,24 +233,24 @@ def rule_of_a_variable(h: Checked) -> None:
 
 @hosts()
 def variable_on_the_host(h: Checked) -> None:
-    """Each result of a host function without a rule is tracked as its argument is, and its pass raises.
+    """Each result of a host function without a rule is tracked as its argument is, and its pass alone raises.
 
-    Expect of (x, 2 x) at 3: 3 and 6, both tracked, and an error in a pass from the second; or the error at once.
+    Expect of (x, 2 x) at 3: 3 and 6, both tracked, and an error in a pass from the second.
     """
-    with h.raises(adprotocol.errors.GradientPreventedError):  # at once, or where somebody differentiates
-        results = hosted(h, lambda x: (x, 2.0 * x))(h.variable(3.0))
-        for result, want in zip(results, (3.0, 6.0), strict=True):
-            h.assert_equal(result, want, "a result")
-            h.assert_equal(h.digit(result), 1.0, f"the answer for the result {want:g}")
+    results = hosted(h, lambda x: (x, 2.0 * x))(h.variable(3.0))
+    for result, want in zip(results, (3.0, 6.0), strict=True):
+        h.assert_equal(result, want, "a result")
+        h.assert_equal(h.digit(result), 1.0, f"the answer for the result {want:g}")
+    with h.raises(adprotocol.errors.GradientPreventedError):
         h.backward(1.0 * results[1], h.array(1.0))
 
 
 @rules(rule="D15")
 def variable_behind_an_error_in_a_rule(h: Checked) -> None:
-    """An error in a rule in the backward pass leaves nothing behind.
+    """An error in a rule in the backward pass leaves nothing behind, for what the function closes over too.
 
-    Expect behind ZeroDivisionError, as it was raised, a variable without gradient that is tracked, and 3 from v v at 3
-    with the cotangent 1/2.
+    Expect behind ZeroDivisionError, as it was raised, in a pass and in a gradient, a variable without gradient that is
+    tracked, and 9 from 3 v v at 3 with the cotangent 1/2.
     """
     v = h.variable(3.0)
 
@@ -213,6 +260,9 @@ def variable_behind_an_error_in_a_rule(h: Checked) -> None:
 
     with h.raises(ZeroDivisionError, words=["raised in the rule"]):
         h.backward(ruled(h, square, broken)(v), h.array(1.0))
+    if h.has("grad"):
+        with h.raises(ZeroDivisionError, words=["raised in the rule"]):
+            adprotocol.grad(lambda x: v * ruled(h, square, broken)(x), backend=h.name)(h.array(2.0))
     h.assert_equal(h.digit(v), 1.0, "the answer behind the error")
     h.backward(h.probe(v) * v, h.array(0.5))
     h.assert_equal(v.grad, 9.0, "the gradient behind the error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -227,7 +228,8 @@ def results_that_are_constants(h: Checked) -> None:
 def results_of_two_dtypes(h: Checked) -> None:
     """Each result has its dtype, its cotangent has the same, and the gradient that of the argument.
 
-    Expect 2 x as x is and 3 x in the next dtype: each in its own, with a cotangent in it; the gradients 20 and 200.
+    Expect 2 x as x is and 3 x in the next dtype: each in its own, with a cotangent in it; the gradients 20 and 200; and
+    7 of a rule that returns 7 in either dtype, or NumPy's.
     """
     import numpy as np
 
@@ -248,10 +250,11 @@ def results_of_two_dtypes(h: Checked) -> None:
     for name, dtype, want in (("first", first, 20.0), ("other", other, 200.0)):
         part(x, name, dtype)
         h.assert_equal(h.grad(lambda x: 2.0 * part(x, name, dtype))(x), want, f"of the {name}")
-    for seven in (np.float64(7.0), h.array(7.0)):
-        narrow = ruled(h, square, lambda *_: (seven,))
-        found = h.grad(lambda x: h.cast(narrow(x), first))(h.cast(x, other))
-        h.check(found.dtype == h.cast(x, other).dtype, f"the gradient in {other} is of {found.dtype}")
+    for seven, dtype in itertools.product((np.float64(7.0), h.array(7.0), h.cast(h.array(7.0), other)), (first, other)):
+        narrow, x = ruled(h, square, lambda *_, seven=seven: (seven,)), h.cast(x, dtype)
+        found = h.grad(lambda x, narrow=narrow: h.cast(narrow(x), first))(x)
+        h.check(found.dtype == x.dtype, f"the gradient in {dtype} is of {found.dtype}")
+        h.assert_equal(found, 7.0, f"the gradient in {dtype} of a rule that returns {seven!r:.60}")
 
 
 def _layered(layer: Any, values: Any, n: Any, name: Any) -> Any:
@@ -352,19 +355,22 @@ def keyword_tangents(h: Checked) -> None:
 
 @scenario(rule="D7", transform="grad", source=FUNCTION_SOURCE)
 def cotangent_of_a_matrix(h: Checked) -> None:
-    """The cotangent of a matrix has each number in its place.
+    """The cotangent of a matrix has each number in its place, also of one whose columns come first in memory.
 
     Expect of x, 2 by 2, with the rule 7 ct, weighed by ((1, 2), (3, 4)): 7 times the weights, rows and columns as they
-    are, and so with the cotangent of a second result of another shape.
+    are, and so with the cotangent of a second result of another shape; and of the transpose of x, where arrays have T.
     """
-    weights = [[1.0, 2.0], [3.0, 4.0]]
+    weights, x = [[1.0, 2.0], [3.0, 4.0]], h.array([[1.0, 1.0], [1.0, 1.0]])
+
+    def weighed(y: Any) -> Any:
+        return sum(weights[i][j] * y[i, j] for i in range(2) for j in range(2))
+
     f = ruled(h, lambda x: (x * x, 1.0 * x[0]), lambda ct, _, x: (7.0 * ct[0] + ct[1],))
-
-    def weighed(x: Any) -> Any:
-        y, row = f(x)
-        return sum(weights[i][j] * y[i, j] for i in range(2) for j in range(2)) + 10.0 * row[0] + 20.0 * row[1]
-
-    h.assert_equal(h.grad(weighed)(h.array([[1.0, 1.0], [1.0, 1.0]])), [[17.0, 34.0], [31.0, 48.0]])
+    found = h.grad(lambda x: weighed(f(x)[0]) + 10.0 * f(x)[1][0] + 20.0 * f(x)[1][1])(x)
+    h.assert_equal(found, [[17.0, 34.0], [31.0, 48.0]])
+    if hasattr(x, "T"):
+        transpose = ruled(h, lambda x: x.T, lambda ct, *_: (7.0 * ct,))
+        h.assert_equal(h.grad(lambda x: weighed(transpose(x)))(x), [[7.0, 14.0], [21.0, 28.0]], "of the transpose")
 
 
 @scenario(rule="D8", transform="jvp")

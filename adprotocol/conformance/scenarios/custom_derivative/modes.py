@@ -16,6 +16,7 @@ from adprotocol.conformance.scenarios.rules import (
     FUNCTION_SOURCE,
     VJP_SOURCE,
     hosted,
+    noted,
     noting_product,
     product,
     ruled,
@@ -128,15 +129,20 @@ def gradient_of_the_tangent(h: Checked) -> None:
 
 @scenario(transform=("grad", "jvp", "grad of jit", "grad of grad"))
 def tangent_of_a_constant(h: Checked, transforms: str) -> None:
-    """A jvp gets zeros for the tangent of an argument that is not differentiated, under {transforms}.
+    """A jvp gets zeros for an argument that is not differentiated, and None for integers, under {transforms}.
 
-    Expect f(a, b) = a b with the jvp 30 b da + 20 a db alone, of x and the constant 3 at either place: the derivatives
-    90 and 60, and 0 of these.
+    Expect f(a, b, n) = a b with the jvp 30 b da + 20 a db alone, of x and the constant 3 at either place, beside an
+    integer: the derivatives 90 and 60, and 0 of these.
     """
-    f = ruled(h, product, jvp=lambda ts, _, a, b: 30.0 * b * ts[0] + 20.0 * a * ts[1])
-    c = h.array(3.0)
-    compare(h, transforms, lambda x: f(x, c), lambda x: [3.0 * x, 90.0, 0.0])
-    compare(h, transforms, lambda x: f(c, x), lambda x: [3.0 * x, 60.0, 0.0])
+    seen: list[Any] = []
+
+    def jvp(tangents: Any, _: Any, a: Any, b: Any, __: Any) -> Any:
+        return 30.0 * b * tangents[0] + 20.0 * a * noted(seen, tangents[2], tangents[1])
+
+    f, c, n = ruled(h, lambda a, b, _: a * b, jvp=jvp), h.array(3.0), h.array(2)
+    compare(h, transforms, lambda x: f(x, c, n), lambda x: [3.0 * x, 90.0, 0.0])
+    compare(h, transforms, lambda x: f(c, x, n), lambda x: [3.0 * x, 60.0, 0.0])
+    h.check(all(tangent is None for tangent in seen), f"the tangents of the integer are {seen!r:.80}")
 
 
 @scenario(source=FUNCTION_SOURCE)

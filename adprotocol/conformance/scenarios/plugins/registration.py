@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol import NonDifferentiable, errors
 from adprotocol._dispatch import registry as plugins
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import MAY, SHOULD, Decorator, defaults
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from adprotocol._dispatch.registry import Plugin
     from adprotocol.conformance.checks import Checked
@@ -402,22 +403,51 @@ def registered_structure_with_a_label(h: Checked, way: str) -> None:
     h.assert_value_and_grad(f, (h.array(2.0),), 6.0, 12.0)
 
 
+def _special_node(h: Checked) -> Callable[..., Any]:
+    """Return what makes instances, of an array and a text, of a class that inherits from that of a node."""
+
+    def make(*children: Any) -> Any:
+        made = h.node(children)
+        made.__class__ = cls
+        return made
+
+    h.absent_if(not h.has("node"), "its plugin registers no structures with a tree library")
+    try:
+        cls = type("Special", (type(h.node(())),), {"power": 1})
+        make()
+    except TypeError as error:
+        msg = f"the class of a node has no others below it: {error}"
+        raise Absent(msg) from error
+    return make
+
+
 @scenario(source="JAX: custom nodes and their constructors: https://docs.jax.dev/en/latest/custom_pytrees.html")
 def rebuilt_without_the_constructor(h: Checked) -> None:
-    """The framework's tree library takes a registered structure apart, and rebuilds it without its constructor.
+    """The framework's tree library takes a structure apart, and rebuilds it without the constructor of its class.
 
-    Expect the array itself among the children, and of any others an instance with these, while the constructor raises.
+    Expect the array itself among the children, tracked where it is, and of any others an instance with these, while the
+    constructor raises; of a class that is registered, or, where none is, of one derived from that of a node.
     """
     library: Any = plugin_of(h).tree_library
-    h.absent_if(library is None or library.register is None, "its plugin registers no structures with a tree library")
-    power, array = power_class(), h.array(2.0)
-    made = power(array, "shift")
+    h.absent_if(library is None, "its plugin has no tree library")
+    make: Any = power_class() if library.register is not None else _special_node(h)
+    array = h.array(2.0)
+    made = make(array, "shift")
     node: Any = library.node(made)
-    h.absent_if(node is None, "its tree library does not flatten what others registered")
-    children, metadata, *_ = node[0](made)
-    h.assert_is(next(iter(children)), array, "the first child")
-    power.__init__ = power.__post_init__ = lambda *_, **__: h.fail(array)
+    h.absent_if(node is None, "its tree library does not flatten what others registered, or derived from its nodes")
+
+    def child(x: Any) -> Any:
+        first = next(iter(node[0](make(x, "shift"))[0]))
+        h.assert_is(first, x, "the first child")
+        return first * first
+
+    h.assert_equal(child(array), 4.0, "the square of the first child")
+    if h.has("grad"):
+        h.assert_equal(h.grad(child)(array), 4.0, "its gradient")
+    cls = type(made)
+    cls.__init__ = cls.__post_init__ = lambda *_, **__: h.fail(array)
+    _, metadata, *_ = node[0](made)
     rebuilt: Any = node[1](metadata, ["scale", None])
-    h.assert_is(type(rebuilt), power, "the class of what was rebuilt")
-    held = (rebuilt.scale, rebuilt.shift, rebuilt.power)
-    h.check(held == ("scale", None, 1), f"what was rebuilt holds {held}")
+    h.assert_is(type(rebuilt), cls, "the class of what was rebuilt")
+    held = [*node[0](rebuilt)[0], rebuilt.power]
+    h.check(held == ["scale", None, 1], f"what was rebuilt holds {held}")

@@ -116,6 +116,19 @@ def parameter_flags(h: Checked) -> None:
     selected(h, {"on": on, "off": off, "array": h.array(3.0)}, ["on", "array"])
 
 
+@scenario(
+    needs=("parameter",),
+    source="PyTorch: Tensor.detach: https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+)
+def constant_of_a_parameter(h: Checked) -> None:
+    """The constant of a parameter is an array, which takes a gradient, whatever the flag of the parameter says.
+
+    Expect the constants of two parameters, one with its flag off, as they are.
+    """
+    made = {str(flag): adprotocol.non_differentiable(h.parameter(1.0, trains=flag)) for flag in (True, False)}
+    selected(h, made, list(made))
+
+
 @scenario(rule="T4", source="JAX: dataclasses as pytrees: https://github.com/jax-ml/jax/issues/2371")
 def nested_containers(h: Checked) -> None:
     """Dataclasses, named tuples, dicts, lists and tuples nest in any way, without registration.

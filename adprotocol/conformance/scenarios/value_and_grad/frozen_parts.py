@@ -8,7 +8,9 @@ import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance.checks import Absent, Checked
 from adprotocol.conformance.scenario import Decorator, defaults
+from adprotocol.conformance.scenarios.arrays import dtypes_of_numpy
 from adprotocol.conformance.scenarios.models import Head, Layer
+from adprotocol.messages import one_line
 
 _THROUGH = "PyTorch: gradients through frozen weights: https://discuss.pytorch.org/t/grad-through-frozen-weights/84672"
 _WASTE = "Flux: freezing parameters still computes all gradients: https://github.com/FluxML/Flux.jl/issues/1688"
@@ -313,3 +315,29 @@ def frozen_parameter_stays_one(h: Checked) -> None:
     value, gradient = adprotocol.value_and_grad(loss, where="w", backend=h.name)(model)
     h.assert_equal(value, 30.0, "the value")
     h.assert_gradients(gradient, {"w": 15.0, "b": None})
+
+
+@scenario(
+    rule="T1",
+    needs=("grad", "parameter", "dtypes", "cast"),
+    source="PyTorch: modules in other dtypes: https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html",
+)
+def frozen_parameter_of_each_dtype(h: Checked) -> None:
+    """What stands for a parameter that a call freezes has its dtype.
+
+    Expect of w b at (2, 3), with b frozen, of each dtype that parameters have: b in its dtype, and the gradient 3.
+    """
+    for dtype in dtypes_of_numpy(h):
+        try:
+            b = h.parameter(h.numpy(h.cast(h.array(3.0), dtype)), trains=True)
+        except Exception as error:
+            msg = f"its parameters are made of numbers alone: {one_line(error, 160)}"
+            raise Absent(msg) from error
+
+        def loss(m: dict[str, Any], b: Any = b) -> Any:
+            found, due = h.numpy(m["b"]).dtype, h.numpy(b).dtype
+            h.check(found == due, f"in the call the frozen parameter has the dtype {found}; {due} was expected")
+            return m["w"] * h.cast(m["b"], h.dtypes()[0])
+
+        gradient = adprotocol.grad(loss, where="w", backend=h.name)({"w": h.parameter(2.0, trains=True), "b": b})
+        h.assert_gradients(gradient, {"w": 3.0, "b": None})

@@ -76,14 +76,19 @@ def value_differentiated_afterwards(h: Checked) -> None:
     """What follows the value and the auxiliary output counts in their derivatives, also where a system has one level.
 
     Of w ** 2 * b ** 2 at (2, 3), and 10 times it, the auxiliary output, 7 times the value has the native derivative 168
-    by the frozen b, 11 times the output 2640, the gradient 24, and that of w ** 2 by its cotangent 4; or an error.
+    by the frozen b, 11 times the output 2640, the gradient 24, and that of w ** 2 by its cotangent 4; at (3, 2) by w,
+    with nothing frozen, 168 of the value, 24 and 8 of the gradients; or an error.
     """
     w = h.array(2.0)
     run = adprotocol.value_and_grad(lambda m: (loss(m), 10.0 * loss(m)), where="w", has_aux=True, backend=h.name)
+    of_both = adprotocol.value_and_grad(loss, backend=h.name)
     calls = (
         (lambda b: 7.0 * run({"w": w, "b": b})[0][0], 168.0),
         (lambda b: 11.0 * run({"w": w, "b": b})[0][1], 2640.0),
         (lambda b: run({"w": w, "b": b})[1]["w"], 24.0),
+        (lambda x: 7.0 * of_both({"w": x, "b": w})[0], 168.0),
+        (lambda x: of_both({"w": x, "b": w})[1]["b"], 24.0),
+        (lambda x: of_both({"w": x, "b": w})[1]["w"], 8.0),
         (lambda b: adprotocol.vjp(lambda w: w * w, w, backend=h.name)[1](b)[0], 4.0),
     )
     for call, want in calls:
@@ -91,7 +96,7 @@ def value_differentiated_afterwards(h: Checked) -> None:
         with contextlib.suppress(Exception):  # a system of one level may refuse it
             found = h.grad(call)(h.array(3.0))
         if found is not None:
-            h.assert_equal(found, want, "the derivative by the frozen part")
+            h.assert_equal(found, want, "the derivative around the call")
 
 
 @scenario(transform="grad", varies=True)
