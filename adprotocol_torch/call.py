@@ -102,9 +102,7 @@ class Call:
             if not tensor.requires_grad:
                 self.undo.append(self.calls.change(functools.partial(raise_flag, owner)))
             return tensor
-        elif not tensor.requires_grad:
-            new = tensor.detach()
-        elif self.is_differentiable:
+        elif tensor.requires_grad and self.is_differentiable:
             # A copy, for the function may change it in place. No view: a compiled function saves views without
             # their history, so that a second derivative would be lost where it is refused otherwise.
             self.has_history = True
@@ -163,14 +161,13 @@ class Call:
             self.sources = [*graph.leaves, *[tensor for tensor in self.tensors if tensor.requires_grad]]
 
     def _search_outputs(self, outputs: Sequence[torch.Tensor], graph: autograd_graph.Graph) -> None:
-        owners = self.owners
         asks_leaves = self.is_differentiable and not self.has_history
-        if not (asks_leaves or owners or _COMPILER in sys.modules):
+        if not (asks_leaves or self.owners or _COMPILER in sys.modules):
             return
         ends: set[Any] = set()
         if self.has_history:
             ends = {end.node for end in self.inputs if not isinstance(end, torch.Tensor)}
-            ends |= {tensor.grad_fn for tensor in self.tensors if owners and tensor.grad_fn is not None}
+            ends |= {tensor.grad_fn for tensor in self.tensors if self.owners and tensor.grad_fn is not None}
         graph.walk(outputs, ends)
         if _COMPILER in sys.modules and (
             graph.has("CompiledFunctionBackwardBackward")
@@ -179,7 +176,7 @@ class Call:
             # PyTorch does not always raise: the node of that derivative is connected only to arguments that were
             # saved unchanged, so the rest would silently be zero.
             raise refused_second()
-        triples = zip(self.tensors, owners, self.tracked, strict=True) if owners else ()
+        triples = zip(self.tensors, self.owners, self.tracked, strict=True) if self.owners else ()
         pairs = [(tensor, owner) for tensor, owner, new in triples if owner is not None and owner is not new]
         if pairs:
             aliases.refuse_references(graph, outputs, [item for pair in pairs for item in pair], self.start)

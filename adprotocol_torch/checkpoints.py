@@ -61,7 +61,8 @@ class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
         super().__init__(function if renew is None else renewed, *args, **kwargs)
 
 
-# An entry for each first pass of a reentrant checkpoint that runs, in any thread; a graph guards on how many there are.
+# An entry for each reentrant checkpoint whose function runs in the forward pass, in any thread; a graph guards on how
+# many there are.
 FIRST_PASSES: list[None] = []
 # An entry for each call of a gradient under way, in any thread, for it may run parts in threads of its own. Meanwhile
 # a reentrant checkpoint runs as one that is not.
@@ -82,8 +83,6 @@ def _apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -
 
 
 def _forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
-    if not _runs_again(ctx):
-        return _FORWARD(ctx, function, *args)
     FIRST_PASSES.append(None)
     try:
         return _FORWARD(ctx, function, *args)
