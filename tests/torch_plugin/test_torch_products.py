@@ -347,6 +347,19 @@ def test_one_pull_in_many_steps_that_each_end_with_backward():
         pull(cotangent[:2])[0].sum().backward()
 
 
+def test_a_pull_by_a_tracked_cotangent_depends_on_what_its_backward_pass_alone_computes_with():
+    def scaled(x):
+        y = x**2
+        y.register_hook(lambda gradient: gradient * scale)
+        return y * 1.0
+
+    scale, cotangent = torch.tensor(3.0, requires_grad=True), ONES.clone().requires_grad_()
+    pulled = vjp(scaled, X)[1](cotangent)[0]
+    by_scale, by_cotangent = torch.autograd.grad(pulled.sum(), [scale, cotangent])
+    assert close(by_scale, (2 * X).sum())
+    assert close(by_cotangent, 6 * X)
+
+
 def test_derivatives_of_every_order_of_a_pull_by_its_cotangent():
     class Squared(torch.autograd.Function):  # whose backward pass is no linear one, as one that clips
         @staticmethod
@@ -368,6 +381,7 @@ def test_derivatives_of_every_order_of_a_pull_by_its_cotangent():
     assert close(first, 3 * X * cotangent**2)
     assert close(second, 36 * X**2 * cotangent**3)
     assert close(third, 108 * X**2 * cotangent**2)
+    assert close(jacobian(lambda c: pull((c, None))[0])(cotangent), torch.diag(3 * X * cotangent**2))
     total = grad(lambda c: pull((c, None))[0].sum())
     for hessian in (jacobian(total), jacobian(total, mode="forward"), torch.func.jacrev(total)):
         assert close(hessian(cotangent.detach()), torch.diag(6 * X * cotangent))
