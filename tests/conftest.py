@@ -35,6 +35,9 @@ os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 # Nobody reads where in the source an operation of a program comes from.
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 
+# What is imported is no garbage, and of what a compiler makes nothing is: a tenth of their time.
+gc.set_threshold(50_000, 10, 10)
+
 # A busy machine is slow, and that is no fault of what is tested.
 hypothesis.settings.register_profile(
     "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
@@ -103,8 +106,6 @@ def pytest_collection_finish():
         importlib.import_module("adprotocol_torch.conformance").without_guard_statistics()
     if "jax" in sys.modules:
         importlib.import_module("adprotocol_jax.conformance").share_contexts()
-    # A compiler makes thousands of objects, none of which is garbage: a tenth of its time.
-    gc.set_threshold(50_000, 10, 10)
     keep()
 
 

@@ -1,6 +1,7 @@
 """The suite under test: every scenario notices a plugin that is wrong everywhere in what it asks about."""
 
 import contextlib
+import re
 import threading
 import warnings
 from unittest import mock
@@ -90,9 +91,15 @@ def fails(scenario, h, patience):
     return thread.is_alive() or (bool(errors) and not isinstance(errors[0], Absent))
 
 
+def words(text):
+    return {word.rstrip("s") for word in re.findall("[a-z]+", text.lower())}
+
+
 def failures(name, scenarios, base=toyad_harness.ToyHarness):
     """Iterate over the ids of the scenarios that fail for a mutant, or for None, the plugin as it should be."""
     patience = 4.0 if name in HANGS else 600.0
+    # Those with its words come first: where one is enough, they take half of the time.
+    scenarios = sorted(scenarios, key=lambda one: -len(words(name or "") & words(f"{one.id} {one.description}")))
     with (
         harness(base) as h,
         warnings.catch_warnings(),
