@@ -68,6 +68,19 @@ def moves_what_has_a_tangent(h: Checked) -> None:
     h.assert_equal(by_position[1], 5.0, "the tangent by the second primal")
 
 
+@scenario(needs=("grad", "parameter"))
+def parameter_read_elsewhere(h: Checked) -> None:
+    """A parameter that moves does so wherever the function reads it, or the call is refused; it never stands still.
+
+    Expect of p p of the model times p read by another name, at 2 along 1, the tangent 12, or an error.
+    """
+    p, found = h.parameter(2.0, trains=True), None
+    with contextlib.suppress(adprotocol.ADProtocolError):
+        found = push(h, lambda m: m["p"] * m["p"] * p, ({"p": p},), ({"p": h.array(1.0)},))[1]
+    if found is not None:
+        h.assert_equal(found, 12.0, "the tangent")
+
+
 @scenario()
 def output_that_does_not_move(h: Checked) -> None:
     """An output that does not move has zeros, and each has its own tangent, also beside one that it is computed from.
