@@ -387,7 +387,8 @@ def host_call(
     known, which a program that is staged refuses with `adprotocol.errors.RuleError`. Under
     batching `fun` runs for each row, or, if `batched`, once on arrays that all have the
     batch as leading axis. Differentiating a result raises
-    `adprotocol.errors.GradientPreventedError` with `message`.
+    `adprotocol.errors.GradientPreventedError` with `message`. A call alone does not raise for
+    a variable, which the framework tracks though nobody differentiates.
     """
 
 

@@ -68,15 +68,29 @@ def moves_what_has_a_tangent(h: Checked) -> None:
     h.assert_equal(by_position[1], 5.0, "the tangent by the second primal")
 
 
+@scenario(needs=("grad", "parameter"))
+def parameter_read_elsewhere(h: Checked) -> None:
+    """A parameter that moves does so wherever the function reads it, or the call is refused; it never stands still.
+
+    Expect of p p of the model times p read by another name, at 2 along 1, the tangent 12, or an error.
+    """
+    p, found = h.parameter(2.0, trains=True), None
+    with contextlib.suppress(adprotocol.ADProtocolError):
+        found = push(h, lambda m: m["p"] * m["p"] * p, ({"p": p},), ({"p": h.array(1.0)},))[1]
+    if found is not None:
+        h.assert_equal(found, 12.0, "the tangent")
+
+
 @scenario()
 def output_that_does_not_move(h: Checked) -> None:
-    """An output that does not move has zeros.
+    """An output that does not move has zeros, and each has its own tangent, also beside one that it is computed from.
 
-    Expect of (2 x, c, y) at x = (1, 2) along (1, 10): (2, 20), zeros for c, which is closed over, and for y.
+    Expect of (2 x, c, y, 4 x x) at x = (1, 2) along (1, 10): (2, 20), zeros for c, which is closed over, and for y, and
+    (8, 160).
     """
     x, c = h.array([1.0, 2.0]), h.array([7.0, 8.0])
-    _, tangent = push(h, lambda x, y: (2.0 * x, c, y), (x, h.array(3.0)), (h.array([1.0, 10.0]), None))
-    for found, want in zip(tangent, ([2.0, 20.0], [0.0, 0.0], 0.0), strict=True):
+    _, tangent = push(h, lambda x, y: (z := 2.0 * x, c, y, z * z), (x, h.array(3.0)), (h.array([1.0, 10.0]), None))
+    for found, want in zip(tangent, ([2.0, 20.0], [0.0, 0.0], 0.0, [8.0, 160.0]), strict=True):
         h.assert_equal(found, want, "the tangent")
 
 

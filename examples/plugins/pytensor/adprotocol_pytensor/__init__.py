@@ -138,7 +138,9 @@ def vjp(
 def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Push tangents through the graph of the function, and put the leaves in the place of its inputs."""
     built = _Built(fun, leaves)
-    moved = pushforward(built.ends, built.inputs, tangents, disconnected_outputs="ignore")
+    # Copies, for PyTensor pushes nothing through an output, to others that are computed from it.
+    ends = [end.copy() for end in built.ends]
+    moved = pushforward(ends, built.inputs, tangents, disconnected_outputs="ignore")
     return built.results([of_dtype(tangent, y) for tangent, y in zip(moved, built.ends, strict=True)])
 
 
