@@ -31,7 +31,9 @@ def refuse_first_pass() -> None:
     again, is so in the second. Walking the stack costs about 1 µs for 30 frames; PyTorch leaves no other mark.
     """
     for local in _frames(_REENTRANT, sys._getframe(1)):  # noqa: SLF001
-        if _runs_again(local["ctx"]):
+        # Edges exist only if gradients were on around the checkpoint: else nothing runs again, unless a checkpoint
+        # around this one does, whose first pass is without gradients too.
+        if any(node is not None for node, _ in local["ctx"].next_functions):
             msg = (
                 "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the "
                 "function first without gradients and then again with them: a branch on the answer would return the "
@@ -67,12 +69,6 @@ FIRST_PASSES: list[None] = []
 # An entry for each call of a gradient under way, in any thread, for it may run parts in threads of its own. Meanwhile
 # a reentrant checkpoint runs as one that is not.
 CALLS: list[None] = []
-
-
-def _runs_again(ctx: Any) -> bool:
-    # Edges exist only if gradients were on around the checkpoint: else nothing runs again, unless a checkpoint around
-    # this one does, whose first pass is without gradients too.
-    return any(node is not None for node, _ in ctx.next_functions)
 
 
 def _apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:  # noqa: FBT001  (PyTorch's order)
