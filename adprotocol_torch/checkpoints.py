@@ -15,7 +15,7 @@ from adprotocol_torch.parameters import LOCAL, undo_all
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
 _FORWARD: Any = CheckpointFunction.forward
@@ -72,10 +72,25 @@ CALLS: list[None] = []
 
 
 def _apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:  # noqa: FBT001  (PyTorch's order)
-    # The engine finds what a reentrant checkpoint closes over in `backward()` alone.
-    if CALLS and torch.is_grad_enabled():
-        return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state)
-    return _APPLY(function, preserve_rng_state, *args)
+    if not (CALLS and torch.is_grad_enabled()):
+        return _APPLY(function, preserve_rng_state, *args)
+    # What a reentrant one closes over has its gradient in `backward()` alone, and there if an input is tracked.
+    results = checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state)
+    if _is_any_tracked(internals.pytree.tree_leaves(results)) and not _is_any_tracked(args):
+        raise refused("torch.utils.checkpoint with use_reentrant=True and no input that requires grad")
+    return results
+
+
+def _is_any_tracked(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+
+
+def refused(what: str) -> UndecidableError:
+    """Return the error for what loses a gradient."""
+    return UndecidableError(
+        f"the function to differentiate calls {what}: the gradient of what it closes over, such as the parameters of "
+        f"a module, would be lost. {remedy('reentrant-checkpoint')}"
+    )
 
 
 def _forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
