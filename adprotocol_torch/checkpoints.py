@@ -15,7 +15,7 @@ from adprotocol_torch.parameters import LOCAL, undo_all
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
 _FORWARD: Any = CheckpointFunction.forward
@@ -31,7 +31,9 @@ def refuse_first_pass() -> None:
     again, is so in the second. Walking the stack costs about 1 µs for 30 frames; PyTorch leaves no other mark.
     """
     for local in _frames(_REENTRANT, sys._getframe(1)):  # noqa: SLF001
-        if _runs_again(local["ctx"]):
+        # Edges exist only if gradients were on around the checkpoint: else nothing runs again, unless a checkpoint
+        # around this one does, whose first pass is without gradients too.
+        if any(node is not None for node, _ in local["ctx"].next_functions):
             msg = (
                 "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the "
                 "function first without gradients and then again with them: a branch on the answer would return the "
@@ -69,17 +71,26 @@ FIRST_PASSES: list[None] = []
 CALLS: list[None] = []
 
 
-def _runs_again(ctx: Any) -> bool:
-    # Edges exist only if gradients were on around the checkpoint: else nothing runs again, unless a checkpoint around
-    # this one does, whose first pass is without gradients too.
-    return any(node is not None for node, _ in ctx.next_functions)
-
-
 def _apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:  # noqa: FBT001  (PyTorch's order)
-    # The engine finds what a reentrant checkpoint closes over in `backward()` alone.
-    if CALLS and torch.is_grad_enabled():
-        return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state)
-    return _APPLY(function, preserve_rng_state, *args)
+    if not (CALLS and torch.is_grad_enabled()):
+        return _APPLY(function, preserve_rng_state, *args)
+    # What a reentrant one closes over has its gradient in `backward()` alone, and there if an input is tracked.
+    results = checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state)
+    if _is_any_tracked(internals.pytree.tree_leaves(results)) and not _is_any_tracked(args):
+        raise refused("torch.utils.checkpoint with use_reentrant=True and no input that requires grad")
+    return results
+
+
+def _is_any_tracked(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+
+
+def refused(what: str) -> UndecidableError:
+    """Return the error for what loses a gradient."""
+    return UndecidableError(
+        f"the function to differentiate calls {what}: the gradient of what it closes over, such as the parameters of "
+        f"a module, would be lost. {remedy('reentrant-checkpoint')}"
+    )
 
 
 def _forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:

@@ -305,7 +305,7 @@ def _compiled(fun: Callable[..., Any], backend: str) -> Callable[..., Any]:
         options["isolate_recompiles"] = True
     elif hasattr(fun, "__code__"):
         reset_code(fun.__code__)
-    return torch.compile(fun, **options)  # type: ignore[no-any-return]
+    return torch.compile(fun, **options)
 
 
 @functools.cache

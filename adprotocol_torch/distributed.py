@@ -69,11 +69,9 @@ def _parameters(wrapper: torch.nn.Module) -> set[int]:
 
 def refused(wrapper: torch.nn.Module) -> UndecidableError:
     """Return the error for a wrapper whose parameters a call differentiates."""
-    divergence, kind, lost = "fully-sharded", f"a {type(wrapper).__qualname__} sharded by FSDP", "there would be zeros"
-    if isinstance(wrapper, DistributedDataParallel):
-        divergence, kind = "distributed-data-parallel", "a DistributedDataParallel"
-        lost = "this process would get the gradient of its own data"
+    divergence = "distributed-data-parallel" if isinstance(wrapper, DistributedDataParallel) else "fully-sharded"
     return UndecidableError(
-        "adprotocol was asked to differentiate with respect to parameters of a module that is distributed: "
-        f"{kind} combines gradients over processes only where backward() accumulates them: {lost}. {remedy(divergence)}"
+        f"adprotocol was asked to differentiate with respect to parameters of a {type(wrapper).__qualname__}, which is "
+        "distributed: it combines gradients over processes only where backward() accumulates them; here there would be "
+        f"the gradient of this process's own data, or zeros. {remedy(divergence)}"
     )

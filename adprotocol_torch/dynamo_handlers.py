@@ -60,15 +60,11 @@ def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     # Nor are the levels below the batch of an input, and no guard compares them.
     if any(layer.key() == internals.Transform.Vmap for layer in tx.output.functorch_layers):
         return ConstantVariable.create("batched")
-    return ConstantVariable.create(tracking.within_gradient(_fake(value)))
+    return ConstantVariable.create(tracking.within_gradient(value.as_proxy().node.meta["example_value"]))
 
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value.realize() if isinstance(value, LazyVariableTracker) else value, TensorVariable)
-
-
-def _fake(value: Any) -> Any:
-    return value.as_proxy().node.meta["example_value"]
 
 
 def any_fake(self: Any, tx: Any, values: Any) -> Any:
@@ -123,18 +119,14 @@ def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
     # The derivative of torch.cond fails where an integer or a bool is among the results.
     fakes = _fakes(results)
     fails = any(fake.requires_grad for fake in fakes) and not all(map(is_float, fakes))
-    if fails or any(_takes_gradient(cond, modules) for cond in conds):
+    # A subgraph that enters torch.func.grad, or one of its relatives in reverse mode.
+    if fails or any(node.target is internals.enter_grad for cond in conds for node in _inside(cond, modules)):
         internals.SELECTING.add(internals.compilation())
         # By which Dynamo itself starts over, with nothing kept of the first attempt.
         raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
     for cond in conds:
         _make_gradients_dense(cond, modules)
     return ConstantVariable.create(None)
-
-
-def _takes_gradient(cond: Any, modules: Any) -> bool:
-    """Return whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
-    return any(node.target is internals.enter_grad for node in _inside(cond, modules))
 
 
 def _inside(caller: Any, modules: Any) -> Iterator[Any]:

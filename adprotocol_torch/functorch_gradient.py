@@ -60,15 +60,13 @@ def vjp(
     """Return the outputs of ``fun(tensors)``, the others, and the function that pulls cotangents back."""
     function = _Function(fun, tensors)
     leaves, finished = function.leaves, list if torch.is_grad_enabled() else _without_history
-    gradients: Any = None
     try:
         # As with the engine, gradients are on in the function, and what comes out has none.
         with contextlib.nullcontext() if finished is list else torch.enable_grad():
             outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
-            if once:
-                gradients = pull([torch.ones_like(outputs[0])])
+            gradients = pull([torch.ones_like(outputs[0])]) if once else ()
     finally:
-        function.end()
+        undo_all(function.undo)
     if len(function.owners) > 0:
         aliases.refuse_references_in_func(outputs, leaves, function.owners)
 
@@ -102,7 +100,7 @@ def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tupl
     try:
         outputs, moved, others = torch.func.jvp(function.run, tuple(leaves), tuple(tangents), has_aux=True)  # type: ignore[misc]
     finally:
-        function.end()
+        undo_all(function.undo)
     if owners:
         aliases.refuse_references_in_func([*outputs, *moved], leaves, owners)
     finished = list if was_enabled else _without_history
@@ -158,7 +156,3 @@ class _Function:
             outputs, others = self.fun(tracked)
         tracked_of(outputs, self.owners, start)
         return [output if isinstance(output, torch.Tensor) else torch.tensor(output) for output in outputs], others
-
-    def end(self) -> None:
-        """Take back what was done for the function."""
-        undo_all(self.undo)

@@ -88,11 +88,7 @@ class Calls:
         current.replaced = [*self.current.replaced, *leaves]
         for leaf, new, owner in zip(leaves, tracked, owners, strict=True):
             if owner is not None:
-                current[id(new)] = new
-                if leaf is not new:
-                    current[id(leaf)] = new
-                if new is not owner:
-                    current[id(owner)] = new
+                current[id(new)] = current[id(leaf)] = current[id(owner)] = new
         return self.set_current(current)
 
     def set_current(self, current: _Substitutes) -> Callable[[], None]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import UndecidableError
+from adprotocol_torch import checkpoints
 from adprotocol_torch.aliases import refused_second_step
 from adprotocol_torch.autograd_graph import Graph
 from adprotocol_torch.call import refused_second
 from adprotocol_torch.internals import functorch_is_active, in_transform, memory_of, run_engine, set_grad_enabled, skip
 from adprotocol_torch.parameters import raise_flag, undo_all
 from adprotocol_torch.rule_modes import Refusing
-from adprotocol_torch.tensors import laid_out, remedy
+from adprotocol_torch.tensors import laid_out
 from adprotocol_torch.tracking import within_gradient
 
 if TYPE_CHECKING:
@@ -105,15 +106,6 @@ class Pull:
         undo += [raise_flag(leaf) for leaf in self.call.tracked if leaf.is_leaf and not leaf.requires_grad]
 
 
-def refused_backward() -> UndecidableError:
-    """Return the error for what works with ``backward()`` alone."""
-    return UndecidableError(
-        "the function to differentiate calls an autograd.Function, as a library's checkpoint, that runs backward() "
-        "inside: the gradient of what it closes over, such as the parameters of a module, would be lost. "
-        f"{remedy('reentrant-checkpoint')}"
-    )
-
-
 def refused_freed() -> UndecidableError:
     """Return the error for a pull whose graph is gone."""
     return UndecidableError(
@@ -147,7 +139,7 @@ def gradients_of(  # noqa: PLR0913
             for leaf, gradient in (*[(leaf, None) for leaf in changed], *before):
                 leaf.grad = gradient
         if changed:
-            raise refused_backward()
+            raise checkpoints.refused("an autograd.Function, as a library's checkpoint, that runs backward() inside")
     # Not registered with the leaf: pulls in two threads would, at one time, and an outer derivative through a copy runs
     # them where it reaches the outer call.
     for place, hook in call.hooks:

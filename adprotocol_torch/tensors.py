@@ -74,7 +74,8 @@ def as_like(value: Any, like: Any) -> torch.Tensor:
     if value is None:
         return torch.zeros_like(like)
     if isinstance(value, torch.Tensor):
-        return value.to(like.device, like.dtype)
+        is_like = value.dtype is like.dtype and value.device == like.device  # a microsecond less
+        return value if is_like else value.to(like.device, like.dtype)
     return on_device(value, like.dtype, like.device)
 
 
