@@ -18,8 +18,8 @@ directly (pluggy's own call takes about ten times as long, and ``firstresult`` r
 branch that returns ``None`` as "not mine" and would run it once for each plugin).
 
 Four hooks are required, unless a plugin has `without_ad` alone: `array_types`, `within_gradient`,
-`non_differentiable`, `cond`. The others are optional; without `vjp` this library cannot
-differentiate functions of the framework's values, but everything else works. An
+`non_differentiable`, `cond`. The others are optional; without `vjp` and `jvp` this library
+cannot differentiate functions of the framework's values, but everything else works. An
 unknown hook, or an argument that is not listed here, makes that plugin fail, with
 the reason. A hook that returns None or something else than is documented here is named
 in a `PluginError`, and so is one that raises, unless the exception may be that of a
@@ -251,7 +251,9 @@ def array_functions() -> Any:
     For `adprotocol.jacobian` it has ``stack(arrays)``, ``moveaxis(array, source, destination)``,
     ``reshape(array, shape)`` and ``basis(array, count, start)``: `count` arrays of the shape and dtype of `array`,
     along a new leading axis, of which number ``start + i`` has 1 at element ``i`` and 0 elsewhere, and the others
-    have 0 alone (`start` may be negative).
+    have 0 alone (`start` may be negative). In NumPy it is
+    ``eye(count, size, -start, dtype).reshape(count, *shape)``. A plugin without this hook gets the functions of NumPy
+    where leaves and outputs are arrays of NumPy and numbers.
     For cotangents, tangents and derivative rules it has ``as_like(value, like)``, which returns a number, an array of
     NumPy or one of the framework as an array of the dtype and device of `like`, and zeros like it for None. Without it
     the hooks `vjp` and `jvp` get cotangents and tangents as callers give them, Python numbers for shape ``()`` too.
@@ -317,9 +319,9 @@ def vjp(
     derivative by `leaves`, and with those of enclosing levels.
 
     The function returned takes a list with a cotangent for each output, as ``as_like`` of
-    `array_functions` made it, or None for zeros. It returns a gradient of shape,
-    dtype and device of its leaf for each; zeros where no output depends on it. A native transformation, or
-    another call of this hook, that encloses the call, or the call of that function, must
+    `array_functions` made it (without that as the caller gave it: a Python number, too), or None for zeros. It returns
+    a gradient of shape, dtype and device of its leaf for each; zeros where no output depends on it. A native
+    transformation, or another call of this hook, that encloses the call, or the call of that function, must
     be able to differentiate the results, by the cotangents too.
 
     With `once` there is one output, a scalar. The function returned is then called once, at once, with None in
@@ -336,7 +338,8 @@ def jvp(
     """Return outputs, others, and the tangents of the outputs, given those of `leaves`: forward mode.
 
     Optional; without it, or where it returns NotImplemented (an operation of the framework has
-    no forward mode), the library transposes what `vjp` returns. `fun`, `leaves` and the others
+    no forward mode), the library transposes what `vjp` returns. A plugin may have it without `vjp`: then
+    `adprotocol.jvp` and ``jacobian(mode="forward")`` work, and reverse mode is an error. `fun`, `leaves` and the others
     are as for `vjp`. For each leaf there is a tangent, as ``as_like`` of `array_functions` made
     it. A native transformation that encloses the call must be able to differentiate the results.
     """

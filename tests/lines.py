@@ -38,10 +38,10 @@ BUDGETS = (
     Budget("command line and demo", 480),
     Budget("conformance without scenarios", 2180),
     Budget("scenarios", 9580),
-    Budget("tests/conformance", 2720),
-    Budget("tests, all lines", 31_000),
+    Budget("tests/conformance", 2780),
+    Budget("tests, all lines", 31_140),
     Budget("declared divergences", 50),
-    Budget("words of all pages", 31_550),
+    Budget("words of all pages", 31_700),
 )
 
 

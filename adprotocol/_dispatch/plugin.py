@@ -169,6 +169,11 @@ def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable
     manager = _pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     manager.register(implementation, name)
+    if hasattr(getattr(implementation, "value_and_grad", None), f"{hookspecs.PROJECT}_impl"):
+        raise PluginError(
+            f"plugin {name!r}: unknown hook 'value_and_grad'; its successor is vjp(fun, leaves, once), which returns a "
+            "function in place of gradients, as adprotocol.hookspecs documents"
+        )
     manager.check_pending()
     hooks: dict[str, Callable[..., Any]] = {}
     priority = 0

@@ -20,7 +20,8 @@ def shape_of(value: Any) -> tuple[Any, ...] | None:
     """Return the shape of an array, or of a number, which may be boxed; None for what is neither."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
-        return shape
+        # A number of a system of matrices alone, which has no dtypes either.
+        return () if not hasattr(value, "dtype") and shape == (1, 1) else shape
     binding = lookup(type(value))
     if shape is None:
         return () if isinstance(value, (int, float, complex)) or binding.framework is not None else None

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import types
 
 from adprotocol._dispatch.shape import is_known, shape_of
+from adprotocol._dispatch.table import lookup
 from adprotocol._dispatch.wrapper import leave_out, wrap
 from adprotocol._gradients.call import call_of, check_argnums, check_callable
 from adprotocol._gradients.products import run_forward, run_reverse
 from adprotocol._hooks.is_concrete import is_concrete
 from adprotocol._rules.check import is_complex
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import ArgumentError, OutputError
+from adprotocol.errors import ArgumentError, OutputError, PluginError
 from adprotocol.messages import add_note, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.call import ArrayCall, Call
@@ -89,7 +92,7 @@ def jacobian(  # noqa: PLR0913  (what may be chosen)
             arrays, outline, parts = in_mode(call, chunk_size, has_aux=has_aux)
             rows = [call.structured(part) for part in parts]
         except BaseException as error:
-            if mode == "forward":
+            if mode == "forward" and not isinstance(error, PluginError):
                 add_note(error, "jacobian ran in forward mode; mode='reverse', the default, does without")
             leave_out(error)
             raise
@@ -103,7 +106,7 @@ def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
     """Return for each output the Jacobian by each leaf: a row is the pull of an element of a basis."""
     arrays, outline, pull = run_reverse(call, has_aux=has_aux)
     leaves, outputs = call.leaves, arrays[: outline.count]
-    functions = call.binding.functions("jacobian", "basis", "reshape")
+    functions = _functions(call.binding, [*leaves, *outputs], "basis", "reshape")
     if any(map(is_complex, outputs)):
         raise OutputError(
             "the value of the function is complex, and a Jacobian in reverse mode consists of gradients of real "
@@ -127,7 +130,7 @@ def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
 
 def _forward(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -> Rows:
     """Return for each output the Jacobian by each leaf: a column is the push of an element of a basis of all leaves."""
-    leaves, functions = call.leaves, call.binding.functions("jacobian", "basis", "reshape", "moveaxis")
+    leaves, functions = call.leaves, _functions(call.binding, call.leaves, "basis", "reshape", "moveaxis")
     if any(map(is_complex, leaves)):
         raise ArgumentError(
             "a leaf that takes a gradient is complex, and a Jacobian in forward mode consists of derivatives by real "
@@ -166,9 +169,24 @@ def _each_row(
         rows = binding.vmap(fun, arrays, chunk_size)
         if rows is not NotImplemented:
             return rows
-    stack = binding.functions("jacobian", "stack").stack
     rows = [fun([array[i] for array in arrays]) for i in range(count)]
+    stack = _functions(binding, itertools.chain(*rows), "stack").stack
     return [stack(column) for column in zip(*rows, strict=True)]
+
+
+def _functions(binding: Binding, arrays: Iterable[Any], *names: str) -> Any:
+    """Return functions of the plugin; those of NumPy where it has none, and these are arrays of NumPy and numbers."""
+    given = None if binding.array_functions is None else binding.array_functions()
+    is_own = any(lookup(type(array)).framework is not None for array in arrays)
+    if is_own or all(hasattr(given, name) for name in names):
+        return binding.functions("jacobian", *names)
+    import numpy as np  # noqa: PLC0415  (a plugin whose arrays these are has imported it)
+
+    def basis(array: Any, count: int, start: int) -> Any:
+        return np.eye(count, np.size(array), -start, np.result_type(array)).reshape(count, *np.shape(array))
+
+    zeros = lambda _, like: np.zeros_like(like)  # noqa: E731
+    return types.SimpleNamespace(basis=basis, as_like=zeros, stack=np.stack, moveaxis=np.moveaxis, reshape=np.reshape)
 
 
 def _last(functions: Any, moved: Any, shape: tuple[int, ...]) -> Any:

@@ -146,10 +146,10 @@ def check_scalar(value: Any, raw: Any) -> None:
     if isinstance(raw, float):
         return
     shape, dtype = shape_of(raw), getattr(raw, "dtype", None)
-    kind = kind_of_dtype(dtype)
-    if shape == () and kind == "float":
+    kind, is_array = kind_of_dtype(dtype), lookup(type(raw)).kind is ARRAY
+    if shape == () and (kind == "float" or (dtype is None and is_array)):
         return
-    if shape is None or dtype is None:
+    if shape is None or (dtype is None and not is_array):
         given = f"{shown(raw)}, {kind_of(raw)}" if isinstance(raw, (int, str, type(None))) else kind_of(raw)
         raise OutputError(
             f"the differentiated function returned {given}; it must return a real floating-point scalar of shape (), "

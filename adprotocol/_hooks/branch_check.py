@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import os
 
+from adprotocol._dispatch.binding import ARRAY
 from adprotocol._dispatch.shape import sizes
+from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.branches import ArrayType, Branches
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._trees.traversal import tree_flatten
@@ -72,9 +74,10 @@ class _Results(Branches):
     """The results of two branches, of arrays of any framework."""
 
     def type_of(self, leaf: Any) -> Any:
-        """Return the type of what has a dtype and a shape."""
+        """Return the type of what has a shape, and a dtype or a plugin."""
         dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
-        return None if dtype is None or shape is None else ArrayType(dtype, sizes(shape))
+        is_array = shape is not None and (dtype is not None or lookup(type(leaf)).kind is ARRAY)
+        return ArrayType(dtype, sizes(shape)) if is_array else None
 
 
 def checking_where(where: Callable[..., Any], choose: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ class Derivative:
 
     `forward` takes tangents of the inputs to tangents of the outputs, and `backward` cotangents of the outputs to
     cotangents of the inputs. Neither conjugates: a plugin whose framework does so conjugates what `backward` takes and
-    returns. A subclass has to define `is_inexact` and `transpose`.
+    returns. A subclass has to define `is_inexact`, and `transpose` if the framework has reverse mode.
 
     Args:
         rule: an `adprotocol.extend.DerivativeRule`, or what a plugin makes of it for a batch.
@@ -57,9 +57,12 @@ class Derivative:
         """Return whether an array may have a tangent."""
         raise NotImplementedError
 
-    def transpose(self, fun: Linear, zeros: list[Any]) -> Linear:
+    def transpose(self, fun: Linear, zeros: list[Any]) -> Linear:  # noqa: ARG002  (the signature of those that do)
         """Return the transpose of `forward` or `backward` at `zeros`, by the reverse mode of the framework."""
-        raise NotImplementedError
+        raise RuleError(
+            f"{self.rule.name} has a rule for one mode and is differentiated in the other; the plugin cannot transpose "
+            "it, as it has no hook vjp. Give it that rule too, with defvjp or defjvp"
+        )
 
     def in_numpy(self, array: Any) -> Any:
         """Return an array as one with operators and the methods ``sum`` and ``real``, if it has none."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 import adprotocol
 from adprotocol._dispatch.registry import REGISTRY
 from adprotocol.conformance import nesting
-from adprotocol.conformance.harness import TRIED
+from adprotocol.conformance.harness import KINDS, TRIED
 from adprotocol.messages import kind_of
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class Checked:
     def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self.harness = harness
         self.variant: dict[str, Callable[..., Any]] = dict(variant or {})
+        # The kinds of arrays that the system does not have.
+        self.without: list[str] = []
+        with contextlib.suppress(Exception):  # an `absent` that is no mapping is reported by itself
+            self.without = [kind for kind in KINDS if kind in harness.absent]
         # What the system was found to lack besides what the harness says.
         self.lacking: set[str] = set()
         # Not empty if an answer stayed open. A list, which compilers of Python can follow.
@@ -82,6 +86,13 @@ class Checked:
         absent = {*self.lacking, *(name for name in self.harness.absent if " of " in name)}
         defined = all(self.harness.defines(name) for name in every - {*TRIED} if " of " not in name)
         return defined and not any(nesting.contains(name, one) for name in every for one in absent)
+
+    def array(self, value: Any) -> Any:
+        """Return an array of the system, unless it is of a kind that the system does not have."""
+        for kind in self.without:
+            self.absent_if(_is_of_kind(kind, value), f"it needs {kind} ({self.harness.absent[kind]})")
+        array: Any = self.variant.get("array", self.harness.array)
+        return array(value)
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the native gradient of `fun`."""
@@ -185,13 +196,12 @@ class Checked:
 
         if isinstance(value, adprotocol.NonDifferentiable):
             value = value.value
-        if isinstance(value, (bool, int, float, complex, np.ndarray, np.generic, list)):
-            return np.asarray(value)
-        made = self.harness.to_numpy(value)
+        plain = (bool, int, float, complex, np.ndarray, np.generic, list)
+        made = np.asarray(value) if isinstance(value, plain) else self.harness.to_numpy(value)
         if not isinstance(made, np.ndarray):
             msg = f"to_numpy of the harness returned {kind_of(made)}; it returns a NumPy array"
             raise HarnessFault(msg)
-        return made
+        return np.squeeze(made) if "vectors" in self.without else made
 
     def assert_equal(self, got: Any, want: Any, what: str = "the result") -> None:
         """Compare the values and shape of an array with the closed form, a number or nested lists."""
@@ -201,6 +211,7 @@ class Checked:
             msg = f"{what} is None; {_shown(want)} was expected"
             raise self.wrong(msg)
         found, expected = self.numpy(got), np.asarray(want)
+        expected = np.squeeze(expected) if "vectors" in self.without else expected
         if found.shape != expected.shape:
             msg = f"{what} has shape {found.shape}; {expected.shape} was expected, with the value {_shown(expected)}"
             raise self.wrong(msg)
@@ -269,6 +280,18 @@ class Checked:
         else:
             msg = f"no error; a {names} was expected"
             raise NoError(msg)
+
+
+def _is_of_kind(kind: str, value: Any) -> bool:
+    """Return whether what makes an array needs a kind of arrays; all but matrices are made of their elements."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    array = np.asarray(value)
+    if kind == "signed zeros":
+        return array.dtype.kind == "f" and bool((np.signbit(array) & (array == 0.0)).any())
+    if kind == "vectors":  # a vector of one element would be a number
+        return array.ndim > 2 or array.shape == (1,)  # noqa: PLR2004  (axes of a matrix)
+    return array.dtype.kind == kind[0]
 
 
 def _shown(value: Any) -> str:

@@ -20,6 +20,8 @@ REQUIRED = ("array", "to_numpy", "grad")
 # of floating-point arrays with integer and boolean ones.
 HIGHER_ORDER, PROMOTION = "grad of grad", "type promotion"
 TRIED = (HIGHER_ORDER, PROMOTION)
+# Kinds of arrays that a system may lack, of which `absent` has the reason.
+KINDS = ("integer arrays", "boolean arrays", "signed zeros", "vectors")
 
 
 class Harness:
@@ -55,7 +57,9 @@ class Harness:
         absent: the reason for each missing capability, for the report. A reason for `grad` says that the system does
             not differentiate at all. A nesting that the system itself refuses or gets wrong, such as "grad of jit",
             may be named too: no scenario whose nesting contains it applies. What the system refuses need not be
-            named, as it is tried where a scenario fails, but may be, to give the reason.
+            named, as it is tried where a scenario fails, but may be, to give the reason. So may a kind of arrays that
+            the system lacks: "integer arrays", "boolean arrays", "signed zeros" (-0.0 is 0.0), or "vectors", if every
+            array is a matrix; then a number is 1 x 1 and a vector a column, and axes of length 1 are not compared.
         folder: the path of a folder that the processes of a run share and that is removed after it, for what a
             compiler keeps on disk; None where the suite runs in the caller's process.
     """
@@ -171,7 +175,8 @@ class Harness:
     def variable(self, value: Any) -> Any:
         """Return an array that is tracked from now on, whoever asks for a derivative later.
 
-        Its attribute `grad` is None, or the sum of what `backward` has given to it. `value` is as for `array`. A system
+        Its attribute `grad` is None (or zeros) before a pass, then the sum of what `backward` has given to it. `value`
+        is as for `array`. A system
         that keeps the gradient of the last pass alone needs a class of the harness's own, derived from the system's,
         whose `grad` adds what is there to the sum that `backward` keeps.
         """
@@ -250,4 +255,4 @@ for _name in (*REQUIRED, *CAPABILITIES):
     setattr(Harness, _name, _undefined(getattr(Harness, _name)))
 
 # The capabilities that a scenario may need.
-KNOWN = (*REQUIRED, *CAPABILITIES, *TRIED)
+KNOWN = (*REQUIRED, *CAPABILITIES, *TRIED, *KINDS)

@@ -148,8 +148,8 @@ class Decorator(Protocol):
 def defaults(hook: str, **common: Unpack[Metadata]) -> Decorator:
     """Return the decorator of a module: `scenario` for one hook, with defaults for its arguments.
 
-    The id is the hook and the name of the function, unless its last part is given first. `also_needs` adds to the
-    capabilities that follow from `transform`.
+    The id is the hook and the name of the function, unless its last part is given first. `also_needs`, and the `needs`
+    of the module, add to the capabilities that follow from `transform`.
 
     A `transform` with "{way}" in it enters the function under `jit` and under `compile`; the function takes one of
     these words as `way`. A tuple of nestings enters it under each; the function takes the nesting as `transforms`.
@@ -167,6 +167,8 @@ def defaults(hook: str, **common: Unpack[Metadata]) -> Decorator:
                 data = shared | {key: value for key, value in values.items() if key in Metadata.__annotations__}
                 arguments = {key: value for key, value in values.items() if key not in Metadata.__annotations__}
                 transform, also_needs = data.pop("transform", ""), data.pop("also_needs", ())
+                if "needs" not in own and "needs" not in values:
+                    also_needs = (*(common.get("needs") or ()), *also_needs)
                 description = _filled(function.__doc__ or "", {"name": word.replace("-", " ")})
                 for suffix, nested, argument in _nestings(transform):
                     more: dict[str, Any] = {
@@ -174,7 +176,7 @@ def defaults(hook: str, **common: Unpack[Metadata]) -> Decorator:
                         "description": description,
                     }
                     if also_needs:
-                        more["needs"] = (*nesting.needs(nested), *also_needs)
+                        more["needs"] = tuple(dict.fromkeys([*nesting.needs(nested), *also_needs]))
                     identifier = f"{hook}/{last.replace('{name}', word)}{suffix}"
                     scenario(identifier, arguments | argument, **(data | more), transform=nested)(function)
             return function

@@ -39,7 +39,7 @@ WRONG = {
     "array list": ({"array": lambda self, value: [value]}, "array", "array(3.0) returned [3.0], a list"),
     "array of floats alone": (
         {"array": lambda self, value: toyad.array(np.asarray(value, float))},
-        "array",
+        "integer arrays",
         "the kind of array(2) is 'floating-point'; 'integer' was expected",
     ),
     "array of one element": (
@@ -181,7 +181,7 @@ def test_a_fault_of_array_is_one_problem_and_what_takes_it_is_not_checked():
     assert report.capabilities["jvp"] == "broken: not checked, for array is broken"
     (result,) = report.results
     assert (result.outcome, result.cause) == ("fail", "harness")
-    assert result.message.startswith("not run: array of the harness is broken: array(3.0) returned None")
+    assert result.message.startswith("not run: the harness has faults")
 
 
 def test_behind_a_fault_of_grad_nothing_else_is_checked():
@@ -254,14 +254,35 @@ def test_variants_that_raise_are_a_problem():
     assert messages == ["variants: ZeroDivisionError: division by zero"]
 
 
-def test_a_variant_that_is_broken_is_not_run_and_the_others_are():
-    variants = {"grad": {"broken": lambda fun: None, "right": Autograd().grad}}
-    report = ran(made(variants=variants), fine, needs=("grad",), varies=True)
-    assert {result.id: (result.outcome, result.cause) for result in report.results} == {
-        "cond/fine": ("pass", ""),
-        "cond/fine@grad=broken": ("fail", "harness"),
-        "cond/fine@grad=right": ("pass", ""),
-    }
+def test_a_report_has_every_fault_and_no_scenario_runs():
+    calls = []
+    wrong = made(
+        ToyHarness,
+        grad=lambda self, fun: lambda x, *xs: toyad.grad(fun)(x, *xs) * float(x.shape == ()),  # wrong for vectors
+        vamp=lambda self, fun: fun,
+        jvp=lambda self, fun, x, t: (fun(x), t),
+        variants={"jit": {"broken": lambda fun: None}},
+    )
+    with toy():
+        report = ran(wrong, calls.append)
+    assert not calls
+    assert (report.ran, report.blocked) == (0, 1)
+    assert [problem.message.partition(",")[0] for problem in report.problems] == [
+        "vamp is no capability; vmap is. The names of your own functions begin with an underscore",
+        "grad: grad of v[0] * v[1] at [3",
+        "jvp: jvp of x * x at 3 along 2",
+        "variant jit=broken: TypeError: 'NoneType' object is not callable",
+    ]
+
+
+def test_several_faults_of_one_capability_are_one_message():
+    def doubled(self, fun):
+        return lambda x, *y: Autograd().grad(fun)(x, *y) * (1.0 if y else 2.0)
+
+    assert problems(made(grad=doubled))[0].startswith(
+        "grad: grad of v[0] * v[1] at [3, 4] is [8. 6.]; [4. 3.] was expected; "
+        "grad of (1 - x / 2) ** 2 - -x at 3 is 3.; 1.5 was expected; "
+    )
 
 
 def test_variants_are_read_once_so_that_a_property_may_make_them():

@@ -138,22 +138,27 @@ def test_a_declared_divergence_names_its_error_and_is_none_of_the_harness(errors
 
 
 def test_a_nesting_that_the_system_refuses_does_not_apply_and_one_it_gets_wrong_is_the_harnesss_fault():
-    def refusing(self, fun):
+    def refusing(x):
         raise NotImplementedError("no loops here")
 
-    def lazy(self, fun):
+    def lazy(x):
         class Unevaluated:
             def __array__(self, *_, **__):
                 raise NotImplementedError("no loops here")
 
-        return lambda x: Unevaluated()  # the error comes with the value
+        return Unevaluated()  # the error comes with the value
 
-    for jit, outcome, cause in (
-        (refusing, NOT_APPLICABLE, ""),
-        (lazy, NOT_APPLICABLE, ""),
-        (lambda self, fun: lambda x: fun(x) + x, FAIL, HARNESS),
-        (lambda self, fun: fun, FAIL, PLUGIN),
+    for wrong, outcome, cause in (
+        (lambda _: refusing, NOT_APPLICABLE, ""),
+        (lambda _: lazy, NOT_APPLICABLE, ""),
+        (lambda fun: lambda x: fun(x) + x, FAIL, HARNESS),
+        (lambda fun: fun, FAIL, PLUGIN),
     ):
+
+        def jit(self, fun, wrong=wrong):
+            # What the check of jit calls has two arguments.
+            return lambda x, *y: fun(x, *y) if y else wrong(fun)(x)
+
         with scenarios(refuses, level="MUST", transform="jit of grad", needs=()):
             (result,) = run(made(jit=jit)).results
         assert (result.outcome, result.cause) == (outcome, cause)
@@ -200,7 +205,9 @@ def test_a_context_that_a_refused_nesting_holds_is_left_too():
             entered.remove(1)
 
     def refusing(self, fun):
-        def call(x):
+        def call(x, *y):
+            if y:  # the check of jit
+                return fun(x, *y)
             if entered:
                 raise RuntimeError("a context is still entered")
             manager = context()  # a framework that enters it and raises before it leaves

@@ -182,6 +182,7 @@ def returning(value):
 # What a plugin defines beside, or in place of, the hooks of `Toy`, and what its refusal says.
 BAD = {
     "within_gradients": (lambda self, value: False, r"unknown hook 'within_gradients'"),
+    "value_and_grad": (lambda self, fun, leaves: None, r"unknown hook 'value_and_grad'; its successor is vjp\(fun, "),
     "within_gradient": (lambda self, tensor: False, r"Argument\(s\) \{'tensor'\} are declared in the hookimpl"),
     "non_differentiable": (
         lambda self, value=None: value,

@@ -31,10 +31,10 @@ _VARYING = re.compile(r"(?<=\brefuses )[^:]*(?=: )|\b(0x[0-9a-fA-F]+|\d[\d.]*(e[
 
 
 def entries(report: Report, outcome: str) -> list[list[Result]]:
-    """Return the results of one outcome, MUST before MAY, those of one cause together."""
+    """Return the results of one outcome, MUST before MAY, those of one cause together, but not what could not run."""
     groups: dict[Hashable, list[Result]] = {}
     for result in sorted(report.results, key=lambda result: LEVELS.index(result.level)):
-        if result.outcome == outcome:
+        if result.outcome == outcome and result.ran:
             groups.setdefault(_cause(result), []).append(result)
     return list(groups.values())
 

@@ -6,6 +6,7 @@ Nothing that a harness, a plugin or a scenario does is raised: it is reported.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import inspect
 import sys
@@ -23,8 +24,9 @@ from adprotocol.conformance._run import result as results
 from adprotocol.conformance._run.case import cases
 from adprotocol.conformance._run.result import ABSENT, BROKEN, THERE, Problem, Report, Result
 from adprotocol.conformance.checks import Absent, Checked, HarnessFault, NoError, WrongAnswer
-from adprotocol.conformance.harness import CAPABILITIES, KNOWN, REQUIRED, TRIED
+from adprotocol.conformance.harness import CAPABILITIES, KINDS, KNOWN, REQUIRED, TRIED, Harness
 from adprotocol.divergence import CORE, ERROR, WRONG
+from adprotocol.errors import PluginError, RuleError
 from adprotocol.messages import one_line
 
 if TYPE_CHECKING:
@@ -35,7 +37,12 @@ if TYPE_CHECKING:
     from adprotocol.conformance.scenario import Scenario
 
 # What is checked before any scenario.
-CHECKS = ("attributes", "divergences", *REQUIRED, *CAPABILITIES, *TRIED)
+CHECKS = ("attributes", "divergences", *REQUIRED, *CAPABILITIES, *TRIED, *KINDS)
+# For each hook that differentiates structures the optional hooks of a plugin of which it needs one.
+_NEEDS = {"value_and_grad": ("vjp",), "vjp": ("vjp",), "jvp": ("jvp", "vjp"), "jacobian": ("jvp", "vjp")}
+_WITHOUT = "(the plugin does not have this optional hook)"
+# What is said of an array that should have shape (), in a system that has matrices alone.
+_OF_MATRIX = "has shape (1, 1); () was"
 # How many frames of a failure are shown.
 FRAMES = 20
 # What is tried again after each case.
@@ -61,6 +68,7 @@ class Run:
         self.problems: list[Problem] = []
         self.fault = ""
         self.native = functools.cache(self._native)
+        self.check = functools.cache(self._check)
 
     def report(self, **known: Any) -> Report:
         """Return what is known but the results."""
@@ -109,7 +117,12 @@ class Run:
             self.problems.append(Problem(where=where, message=message, detail=detail_of(error)))
             return None
 
-    def check(self, name: str) -> list[Problem]:
+    @functools.cached_property
+    def faulty(self) -> bool:
+        """Return whether the harness has a fault: all of them are found first, and no scenario runs."""
+        return [found for name in CHECKS for found in self.check(name) if found.where == "harness"] != []
+
+    def _check(self, name: str) -> list[Problem]:
         """Make one of `CHECKS`, and return the problems."""
         if name == "attributes":
             self.problems += [Problem(where="harness", message=message) for message in self._wrong_names()]
@@ -124,7 +137,12 @@ class Run:
         return [problem for problem in self.problems if problem.message.startswith(own)]
 
     def _wrong_names(self) -> Iterator[str]:
-        """Yield what is wrong with the names in `variants` and `absent`."""
+        """Yield what is wrong with the names of functions, and with those in `variants` and `absent`."""
+        # Not those that begin with the name of a capability, as grad_by_tape.
+        for name in sorted({*dir(type(self.harness))} - {*dir(Harness)}):
+            near = difflib.get_close_matches(name, (*REQUIRED, *CAPABILITIES), 1, 0.75)
+            if near and not name.startswith(("_", f"{near[0]}_")):
+                yield f"{name} is no capability; {near[0]} is. The names of your own functions begin with an underscore"
         yield from (f"variants names {name}, no capability" for name in self.variants if name not in KNOWN)
         for name in self.reasons:
             if name in KNOWN:
@@ -147,18 +165,23 @@ class Run:
             return f"{ABSENT}: {reason or 'the harness does not define it'}"
         # What is broken in the basis of all checks is reported once.
         for basis in REQUIRED[: REQUIRED.index(capability)] if capability in REQUIRED else REQUIRED:
-            if self.state(basis).startswith(BROKEN):
+            fault = self._fault([basis]) if self.state(basis).startswith(BROKEN) else ""
+            if fault and not (_OF_MATRIX in fault and capability in KINDS[:3]):
                 return f"{BROKEN}: not checked, for {basis} is broken"
+        where = "harness"
         try:
             with isolated():
                 harness_checks.check(self.harness, capability, self.functions(name) if variant else None)
+                where = "harness or plugin"
                 self._check_untracked(capability)
         except Absent as reason:
             return f"{ABSENT}: {reason}"
         except (Exception, SystemExit) as error:  # noqa: BLE001  (somebody else's code may raise anything)
             message = str(error) if isinstance(error, HarnessFault) else one_line(error)
+            kind = "vectors" if _OF_MATRIX in message else capability
+            message += f"; if the system has no {kind}, say so: absent = {{{kind!r}: 'why'}}" * (kind in KINDS)
             what = f"variant {name}" if variant else name
-            self.problems.append(Problem(where="harness", message=f"{what}: {message}", detail=detail_of(error)))
+            self.problems.append(Problem(where=where, message=f"{what}: {message}", detail=detail_of(error)))
             return f"{BROKEN}: {message}"
         return THERE
 
@@ -217,21 +240,24 @@ class Run:
         """Return the outcome of a case for which the harness lacks or breaks a capability; empty if there is all."""
         names = ["array", "to_numpy", *case.scenario.needs, *filter(None, [case.variant])]
         states = {name: self.state(name).partition(": ") for name in names}
-        for name, (state, _, reason) in states.items():
-            if state == BROKEN:
-                what = "the variant" if "=" in name else name
-                message = f"not run: {what} of the harness is broken: {reason}"
-                return {"outcome": results.FAIL, "cause": results.HARNESS, "message": message, "ran": False}
+        broken = [f"{name} or the plugin is broken: {why}" for name, (at, _, why) in states.items() if at == BROKEN]
+        if self.faulty or broken:
+            why = "the harness has faults; mend what stands under Problems, and run again"
+            message = f"not run: {why if self.faulty else broken[0]}"
+            return {"outcome": results.FAIL, "cause": results.HARNESS, "message": message, "ran": False}
         lacking = [f"{name} ({reason})" for name, (state, _, reason) in states.items() if state == ABSENT]
-        hook = case.scenario.hook
-        if hook in ("value_and_grad", "vjp", "jvp", "jacobian") and "vjp" not in self.backend.hooks:
-            lacking.append("vjp (the plugin does not have this optional hook)")
+        hooks = _NEEDS.get(case.scenario.hook, ())
+        if hooks and self.backend.hooks.isdisjoint(hooks):
+            lacking.append(f"{' or '.join(hooks)} {_WITHOUT}")
         nestings = {name: why for name, why in self.reasons.items() if " of " in name and nesting.native(name)}
         lacking += [f"{name} ({why})" for name, why in nestings.items() if nesting.contains(case.scenario.native, name)]
         return {"outcome": results.NOT_APPLICABLE, "message": f"it needs {', '.join(lacking)}"} if lacking else {}
 
     def _natively(self, case: Case, error: BaseException) -> BaseException:
         """Return the error of a case, or what the system itself does without adprotocol, if that explains it."""
+        is_refusal = isinstance(error, (PluginError, RuleError)) and "hook vjp" in str(error)
+        if is_refusal and "vjp" not in self.backend.hooks:
+            return Absent(f"it needs vjp {_WITHOUT}")
         transforms = nesting.native(case.scenario.native)
         native = self.native(transforms, case.variant) if transforms and not isinstance(error, Absent) else None
         if isinstance(native, Absent) and not isinstance(error, WrongAnswer):  # which no refusal explains

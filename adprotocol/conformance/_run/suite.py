@@ -127,7 +127,7 @@ class Item:
             pytest.skip(f"not run: {self.run.fault}")
         result = self.run.result(self.case)
         self.data = {"result": asdict(result), "fault": self.run.fault}
-        if result.outcome == NOT_APPLICABLE:
+        if result.outcome == NOT_APPLICABLE or not result.ran:
             pytest.skip(result.message)
         if result.outcome == EXPECTED:
             pytest.xfail(f"{result.divergence}: {result.message}")

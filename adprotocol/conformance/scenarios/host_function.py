@@ -297,7 +297,7 @@ def shares_no_memory(h: Checked) -> None:
         h.assert_equal(found, [1.0, 2.0], "the result, after the parameter was changed")
 
 
-@scenario(rule="H4", transform=("grad", "vmap", "jit of vmap"), needs=("grad",), source=_WORKSPACE)
+@scenario(rule="H4", transform=("grad", "vmap", "jit of vmap"), also_needs=("grad",), source=_WORKSPACE)
 def workspace(h: Checked, transforms: str) -> None:
     """It may return its own workspace each time, as a simulator does, under {transforms}.
 

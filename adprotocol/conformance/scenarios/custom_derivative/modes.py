@@ -75,6 +75,7 @@ def each_mode_its_own_rule(h: Checked) -> None:
 
     Expect x ** 2 with the vjp 30 ct and the jvp 20 t, at 3: gradient 30, tangent 20.
     """
+    h.require_hook("vjp")
     h.assert_value_and_grad(_of_two_rules(h), [h.array(3.0)], 9.0, 30.0)
     h.assert_value_and_tangent(_of_two_rules(h), h.array(3.0), h.array(1.0), 9.0, 20.0)
 
@@ -111,6 +112,7 @@ def jvp_that_is_not_linear(h: Checked) -> None:
 
     Expect of a rule that makes a constant of the tangent, squares or shifts it, that a gradient raises.
     """
+    h.require_hook("vjp")
     for change in _NOT_LINEAR:
         f = ruled(h, square, jvp=lambda ts, _, x: 2.0 * x * change(ts[0]))
         with h.raises(RuleError, words=["linear", "defvjp"]):

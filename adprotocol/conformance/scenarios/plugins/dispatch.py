@@ -128,6 +128,7 @@ def refused_predicate(h: Checked) -> None:
     Expect PredicateError for a tracked number, for a vector of bools and for None; no branch runs.
     """
     runs: list[Any] = []
+    h.array(True)  # where all are numbers, a number is a predicate
 
     def square(x: Any) -> Any:
         refused: tuple[Any, ...] = (x, x * h.array([1.0, 2.0]) > x, None)

@@ -361,7 +361,7 @@ def registered_subclass(h: Checked, way: str) -> None:
 
 @scenario(
     transform="vmap",
-    needs=("node",),
+    also_needs=("node",),
     source="PyTorch: models return dataclasses: https://github.com/pytorch/pytorch/pull/93214",
 )
 def registered_structure_under_vmap(h: Checked) -> None:

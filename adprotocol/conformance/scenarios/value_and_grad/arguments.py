@@ -152,7 +152,7 @@ def vector_output(h: Checked) -> None:
 
     Expect OutputError that names the shape (2,), also for shape (1,).
     """
-    for values, shape in (([1.0, 2.0], "(2,)"), ([1.0], "(1,)")):
+    for values, shape in (([1.0], "(1,)"), ([1.0, 2.0], "(2,)")):
         with h.raises(errors.OutputError, words=[shape]):
             adprotocol.grad(lambda m: m["w"] * 2.0, backend=h.name)({"w": h.array(values)})
 
