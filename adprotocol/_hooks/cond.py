@@ -105,7 +105,7 @@ def predicate(pred: Any, call: str = "cond") -> tuple[Any, Binding]:
         return pred, binding  # for the plugin to look into
     if dtype is None and binding is BINDINGS.WITHOUT_AD:  # a table, whose columns have dtypes
         dtype = (pred := plain_array(pred)).dtype
-    elif call == "cond" and own_where("", pred):
+    elif binding.kind is OPAQUE and call == "cond" and own_where("", pred):
         check_opaque(pred)
         binding = BINDINGS.NUMPY
     if binding.kind not in (PLAIN, NUMPY, ARRAY, VIEWED, CONSTANT) or kind_of_dtype(dtype) != "bool":
