@@ -82,6 +82,8 @@ def _jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
 @hookimpl
 def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: int | None) -> Any:
     """Call ``torch.vmap``; all rows draw the same random numbers."""
+    if chunk_size is not None and torch.compiler.is_dynamo_compiling():
+        return NotImplemented  # Dynamo does not trace the chunks of torch.vmap
 
     def run(*row: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         # Neither a list nor a tuple of one: PyTorch takes 10 µs for a node of its pytrees.

@@ -257,16 +257,19 @@ def _jvp_by_vjp(binding: Binding, function: Function, leaves: list[Any], tangent
     vjp: Any = binding.vjp
     as_like = binding.functions("jvp", "as_like").as_like
     outputs, others, pull = vjp(function, leaves, False)  # noqa: FBT003  (hooks are called by position)
-    drawn = [as_like(_drawn(y), y) for y in outputs]
+    names = {dtype_name(getattr(array, "dtype", None)) for array in (*outputs, *leaves)}
+    tolerance = 0.1 if names & {"float16", "bfloat16"} else 1e-6 if names <= {"float64", "complex128", "None"} else 1e-3
     try:
+        # The larger where a value is small beside others, as in another unit: there the product shows what is lost too.
+        norm = _product(binding, outputs, outputs)[1] ** 0.5 or 1.0
+        values = non_differentiable(outputs)
+        drawn = [as_like(as_like(_drawn(y), y) * (norm / (abs(y) + 10.0 * tolerance * norm)), y) for y in values]
         pulled, _, push = vjp(lambda cotangents: (pull(cotangents), []), drawn, False)  # noqa: FBT003
         moved = push(tangents)
         (one, size), (other, other_size) = (_product(binding, *pair) for pair in ((moved, drawn), (pulled, tangents)))
     # A system of one level, a backward pass that leaves the framework; and what is staged or batched has no float.
     except Exception as error:
         raise _not_transposable(binding) from error
-    names = {dtype_name(getattr(array, "dtype", None)) for array in (*moved, *pulled)}
-    tolerance = 0.1 if names & {"float16", "bfloat16"} else 1e-6 if names <= {"float64", "complex128", "None"} else 1e-3
     # Where a product is no number, so is the tangent.
     if abs(one - other) > tolerance * (size + other_size):
         raise _not_transposable(binding)

@@ -240,6 +240,8 @@ def test_a_backward_pass_that_cannot_be_followed_is_no_tangent_of_zero(make, fun
     for around in (fun, lambda x: fun(x) + x**2):
         with pytest.raises(UndecidableError, match=r"cannot be transposed.*mode='reverse'.*custom_derivative"):
             jvp(around, (x,), (make([1.0, -2.0, 1.0]),))
+    with pytest.raises(UndecidableError, match="cannot be transposed"):  # beside an output in another unit
+        jvp(lambda x: (fun(x), 4e3 * x), (x,), (make([1.0, 1.0, 1.0]),))
 
 
 @pytest.mark.parametrize("around", [jax.jit, jax.checkpoint, lambda f: lambda x: jax.lax.map(f, x[None])[0], jax.vmap])

@@ -149,8 +149,10 @@ def test_a_compiled_function_is_pulled_once():
     [
         (lambda x: jvp(cube, (x,), (torch.ones_like(x),))[1], 3 * X**2),
         (jacobian(cube), torch.diag(3 * X**2)),
+        (jacobian(cube, chunk_size=1), torch.diag(3 * X**2)),
+        (jacobian(cube, chunk_size=2, mode="forward"), torch.diag(3 * X**2)),
     ],
-    ids=["jvp", "jacobian"],
+    ids=["jvp", "jacobian", "rows", "chunks"],
 )
 def test_in_a_compiled_graph(product, want):
     torch._dynamo.reset()
