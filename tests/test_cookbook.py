@@ -428,8 +428,10 @@ def test_gradients_at_equal_eigenvalues_are_those_of_the_group(way):
     close(grad(lambda a: (recipes.svd(a)[1] ** 2).sum())(make(np.ones((3, 3)))), np.full((3, 3), 2.0))
 
 
-@pytest.mark.parametrize("backend", ["autograd", "torch"])
-@pytest.mark.parametrize("recipe", [recipes.svd, recipes.qr, recipes.eigh])
+@pytest.mark.parametrize(
+    ("recipe", "backend"),
+    [(recipes.svd, "autograd"), (recipes.qr, "autograd"), (recipes.eigh, "autograd"), (recipes.eigh, "torch")],
+)
 def test_a_decomposition_agrees_in_every_mode(recipe, backend):
     a = np.array([[2.0, 1.0], [1.0, -1.0]])
     check_rule(recipe, a if recipe is recipes.eigh else np.concatenate([a, [[0.5, 0.0]]]), backend=backend)

@@ -90,7 +90,7 @@ def test_a_broken_system_ends_the_run_and_what_followed_has_no_result(tmp_path):
 
 
 def test_code_that_holds_the_interpreter_is_ended_with_its_stack(tmp_path):
-    done = command("holds", "last", arguments=["--jobs", "1", "--time-limit", "5", "--json", "-"], cwd=tmp_path)
+    done = command("holds", "last", arguments=["--jobs", "1", "--time-limit", "2", "--json", "-"], cwd=tmp_path)
     assert outcomes(from_json(done.stdout)) == {"holds": FAIL, "last": PASS}
     assert "re/__init__.py" in done.stderr
 

@@ -34,8 +34,14 @@ def right_jvp(tangents, returned, x, y):
     return 2.0 * tangents[0] * x * y + tangents[1] * x * x
 
 
-@on_every_backend
-@pytest.mark.parametrize("rules", [(right_vjp,), (None, right_jvp), (right_vjp, right_jvp)], ids=["vjp", "jvp", "both"])
+@pytest.mark.parametrize(
+    ("backend", "rules"),
+    [
+        ("autograd", (right_vjp,)),
+        ("autograd", (None, right_jvp)),
+        *((name, (right_vjp, right_jvp)) for name in BACKENDS),
+    ],
+)
 def test_a_right_rule_agrees(backend, rules):
     report = check_rule(product(*rules), X, Y, backend=backend)
     assert {finding.what for finding in report.findings} == {"argument 0", "argument 1", "all arguments"}
@@ -85,19 +91,18 @@ def test_a_mistake_is_found_and_named(backend, mistake):
     assert message in str(raised.value)
 
 
-@on_every_backend
 @pytest.mark.parametrize("power", [2, 5])
-def test_the_error_is_relative_where_values_are_small(backend, power):
+def test_the_error_is_relative_where_values_are_small(power):
     def scaled(factor):
         f = custom_derivative(lambda x: 1e-3 * x**power)
         f.defvjp(lambda ct, returned, x: (1e-3 * factor * ct * x ** (power - 1),))
         return f
 
     for x in (X, np.zeros(3), 1e-3 * X):
-        check_rule(scaled(power), x, backend=backend)
+        check_rule(scaled(power), x, backend="autograd")
     for factor in (-power, 1, 1.1 * power):
         with pytest.raises(WrongAnswer, match="reverse mode: gives"):
-            check_rule(scaled(factor), X, backend=backend)
+            check_rule(scaled(factor), X, backend="autograd")
 
 
 @on_every_backend
@@ -137,20 +142,18 @@ def test_a_rule_that_is_differentiated_once_has_to_refuse_more(backend):
     check_rule(on_host, X, backend=backend)
 
 
-@on_every_backend
-def test_a_rule_that_is_meant_to_differ_is_compared_with_itself(backend):
+def test_a_rule_that_is_meant_to_differ_is_compared_with_itself():
     straight_through = custom_derivative(lambda x: x * 0.0 + 1.0)
     straight_through.defvjp(lambda ct, returned, x: (ct,))
-    check_rule(straight_through, X, backend=backend, finite_differences=False)
+    check_rule(straight_through, X, backend="autograd", finite_differences=False)
     with pytest.raises(WrongAnswer):
-        check_rule(straight_through, X, backend=backend)
+        check_rule(straight_through, X, backend="autograd")
 
 
-@on_every_backend
-def test_structures_and_static_arguments(backend):
+def test_structures_and_static_arguments():
     f = custom_derivative(lambda d, *, power: {"y": d["x"] ** power})
     f.defvjp(lambda ct, returned, d, *, power: ({"x": power * ct["y"] * d["x"] ** (power - 1), "n": None},))
-    report = check_rule(f, {"x": Y, "n": 3}, static={"power": 2}, backend=backend)
+    report = check_rule(f, {"x": Y, "n": 3}, static={"power": 2}, backend="autograd")
     assert report.findings[0].what == "argument 0.x"
 
 

@@ -7,11 +7,12 @@ import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from adprotocol.conformance._run import backend as backends
-from adprotocol.conformance._run.result import EXPECTED
+from adprotocol.conformance._run.result import EXPECTED, THERE
 from adprotocol.conformance._run.run import Run
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -42,7 +43,9 @@ def run_of(backend):
 @pytest.mark.parametrize("backend", ["torch", "jax", "autograd", "numpy"])
 def test_each_scenario_has_the_outcome_of_the_record(backend, part, support):
     run = run_of(backend)
-    results = [asdict(run.result(case)) for case in run.cases[part::PARTS]]
+    # Whether the system is as it was is asked once, at the end.
+    with mock.patch.object(Run, "_fault", return_value=""):
+        results = [asdict(run.result(case)) for case in run.cases[part::PARTS]]
     got = [{key: result[key] for key in support.KEPT if result[key]} for result in results]
     differs = [
         (now, before, result["message"])
@@ -50,7 +53,7 @@ def test_each_scenario_has_the_outcome_of_the_record(backend, part, support):
         if now != before
     ]
     assert differs == [], "mend it, or run `make support`"
-    assert run.fault == ""
+    assert run._fault([name for name in ("array", "grad", "jvp") if run.state(name) == THERE]) == ""
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax", "autograd", "numpy"])

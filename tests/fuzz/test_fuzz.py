@@ -19,7 +19,7 @@ def drawn(name, count, seed=0):
     return [outcome.run(outcome.numbered(name, seed, i), outcome.FRAMEWORKS[name]) for i in range(count)]
 
 
-PROGRAMS = {"jax": 20, "torch": 40, "autograd": 60, "compiled": 4}
+PROGRAMS = {"jax": 20, "torch": 40, "autograd": 60, "compiled": 2}
 SEED = 0
 
 

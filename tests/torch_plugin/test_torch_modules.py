@@ -461,12 +461,11 @@ def test_a_penalty_on_gradients_of_modules_of_all_kinds(kind):
 @pytest.mark.parametrize(
     ("call", "args"),
     [
-        (adprotocol.grad(loss), lambda m: (m, X)),
         (adprotocol.grad(loss, where="0.*"), lambda m: (m, X)),
         (adprotocol.grad(lambda parts: loss(parts["m"], parts["x"]), where="x"), lambda m: ({"m": m, "x": X},)),
         (adprotocol.grad(lambda w: (w**2).sum()), lambda m: (m[0].weight,)),
     ],
-    ids=["module", "where", "frozen", "parameter"],
+    ids=["where", "frozen", "parameter"],
 )
 def test_a_compiled_gradient_refuses_parameters_and_breaks_the_graph(call, args):
     module = small()

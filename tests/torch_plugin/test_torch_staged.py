@@ -18,25 +18,18 @@ def compiled(fun, backend="eager", *, fullgraph=True):
     return torch.compile(fun, backend=backend, fullgraph=fullgraph)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (lambda x: (2 * x, 3), lambda x: (x**3, 4)),
-        (lambda x: (2 * x, torch.tensor(3)), lambda x: (x**3, torch.tensor(4))),
-        (lambda x: (2 * x, (x > 0).float() * 3, x > 0), lambda x: (x**3, x * 0 + 4, x < 0)),
-    ],
-    ids=["number", "integer", "mask"],
-)
-def test_branches_that_return_integers_and_bools_are_trained(one, other):
+def test_branches_that_return_integers_and_bools_are_trained():
+    one, other = lambda x: (2 * x, 3, torch.tensor(5), x > 0), lambda x: (x**3, 4, torch.tensor(5), x < 0)
+
     def f(x):
-        result, factor, *masks = cond(x.sum() > 0, one, other, x)
-        return (result * factor).sum() + sum(mask.sum() for mask in masks)
+        result, factor, integer, mask = cond(x.sum() > 0, one, other, x)
+        return (result * factor).sum() + integer + mask.sum()
 
     run = compiled(f, "aot_eager")
     for sign, value, slope in ((1.0, 18.0, 6.0), (-1.0, -12.0, 12.0)):
         x = (sign * X).requires_grad_()
         found = run(x)
-        assert found == value + (3.0 if len(one(x)) > 2 else 0.0)
+        assert found == value + 8.0
         assert torch.equal(torch.autograd.grad(found, x)[0], torch.full((3,), slope))
         assert run(sign * X) == found
 
@@ -47,7 +40,7 @@ ARRAY = np.array([2.0, 3.0], np.float32)
 @pytest.mark.parametrize(
     ("way", "array"),
     # PyTorch compiles no function that uses an array with negative strides.
-    [(way, array) for way in ("eager", "aot_eager", "vmap") for array in (ARRAY, ARRAY[0])] + [("vmap", ARRAY[::-1])],
+    [(way, array) for way in ("aot_eager", "vmap") for array in (ARRAY, ARRAY[0])] + [("vmap", ARRAY[::-1])],
 )
 def test_a_branch_returns_an_array_of_numpy(way, array):
     stage = torch.vmap if way == "vmap" else lambda f: compiled(f, way)

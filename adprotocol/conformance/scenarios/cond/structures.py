@@ -258,12 +258,16 @@ def nan_in_what_carries(h: Checked, transforms: str) -> None:
     or a list: expect {transforms} of x ** 3 at 2.5.
     """
     want = nesting.expected(transforms, cube)(X)[0]
-    for what, make in _CARRIERS.items():
+    # A compiler, which takes half a second for each, has them in one program: a NaN of one is a NaN of the sum.
+    for names in [tuple(_CARRIERS)] if "compile" in transforms else [(name,) for name in _CARRIERS]:
 
-        def f(x: Any, make: Any = make) -> Any:
-            return adprotocol.cond(x > FAR, *make(x))
+        def f(x: Any, names: Any = names) -> Any:
+            total = 0.0 * x
+            for name in names:
+                total = total + adprotocol.cond(x > FAR, *_CARRIERS[name](x))
+            return total
 
-        h.assert_equal(h.nest(transforms, f)(h.array(X)), want, f"the result with {what}")
+        h.assert_equal(h.nest(transforms, f)(h.array(X)), len(names) * want, f"the result with {', '.join(names)}")
 
 
 @scenario(rule="C6", transform="vmap of grad", needs=("grad", "vmap"), source=_FAILED)
