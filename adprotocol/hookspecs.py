@@ -213,12 +213,7 @@ def is_concrete(value: Any) -> bool:
 
 
 @hookspec
-def cond(
-    pred: Any,
-    true_fun: Callable[..., Any],
-    false_fun: Callable[..., Any],
-    operands: tuple[Any, ...],
-) -> Any:
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return the chosen branch applied to `operands`.
 
     `pred` is a Python ``bool`` (then only the chosen branch may run, once) or a
@@ -250,8 +245,8 @@ def array_functions() -> Any:
     complex array is the direction of steepest ascent, and not its conjugate.
     For `adprotocol.jacobian` it has ``stack(arrays)``, ``moveaxis(array, source, destination)``,
     ``reshape(array, shape)`` and ``basis(array, count, start)``: `count` arrays of the shape and dtype of `array`,
-    along a new leading axis, of which number ``start + i`` has 1 at element ``i`` and 0 elsewhere, and the others
-    have 0 alone (`start` may be negative). In NumPy it is
+    where it lies, along a new leading axis. Number ``start + i`` of them has 1 at element ``i`` and 0 elsewhere, and
+    the others have 0 alone (`start` may be negative). In NumPy it is
     ``eye(count, size, -start, dtype).reshape(count, *shape)``. A plugin without this hook gets the functions of NumPy
     where leaves and outputs are arrays of NumPy and numbers.
     For cotangents, tangents and derivative rules it has ``as_like(value, like)``, which returns a number, an array of
@@ -331,9 +326,7 @@ def vjp(
 
 @hookspec
 def jvp(
-    fun: Callable[[list[Any]], tuple[list[Any], list[Any]]],
-    leaves: list[Any],
-    tangents: list[Any],
+    fun: Callable[[list[Any]], tuple[list[Any], list[Any]]], leaves: list[Any], tangents: list[Any]
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Return outputs, others, and the tangents of the outputs, given those of `leaves`: forward mode.
 

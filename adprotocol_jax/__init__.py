@@ -19,14 +19,14 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from adprotocol.extend import ASK_PARAMETERS, read_divergences
 from adprotocol.hookspecs import hookimpl
 from adprotocol.messages import kind_of
-from adprotocol_jax import internals, primitives, tree
+from adprotocol_jax import internals, tree
 from adprotocol_jax.answer import ask
 from adprotocol_jax.cond import ArrayFunctions, cond
 from adprotocol_jax.derivative import custom_rule
 from adprotocol_jax.host import host_call
 from adprotocol_jax.internals import has_tangent_now
 from adprotocol_jax.internals import is_concrete as is_concrete_array
-from adprotocol_jax.primitives import refuse_no_array
+from adprotocol_jax.primitives import as_constant, prevent_gradient, refuse_no_array
 from adprotocol_jax.tree import tree_library
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
         return True
     if not tracked:
         return False
-    closed_over = [
-        value for value in values if isinstance(value, internals.ArrayImpl) and internals.is_differentiated(value.dtype)
-    ]
+    closed_over = [value for value in values if isinstance(value, _CONCRETE) and _is_differentiated(value.dtype)]
     return ask(*tracked, *closed_over)
 
 
@@ -88,14 +86,7 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
 def non_differentiable(value: Any) -> Any:
     """Stop the gradient of a tracer; anything concrete is constant already."""
     refuse_no_array(value)
-    return primitives.as_constant(value)
-
-
-@hookimpl
-def prevent_gradient(value: Any, message: str) -> Any:
-    """Guard a tracer by a primitive without a derivative; anything concrete is constant already."""
-    refuse_no_array(value)
-    return primitives.prevented(value, message)
+    return as_constant(value)
 
 
 @hookimpl
@@ -137,7 +128,8 @@ def vjp(
         if cotangents is None:
             # Inside shard_map it then varies along the axes along which the output does.
             cotangents = [jax.lax.full_like(outputs[0], 1)]
-        (gradients,) = pull(list(map(internals.as_like, cotangents, outputs)))
+        pairs = zip(cotangents, outputs, strict=True)
+        (gradients,) = pull([internals.as_like(None, like) if ct is None else ct for ct, like in pairs])
         return gradients  # type: ignore[no-any-return]
 
     return outputs, others, pulled
@@ -146,7 +138,6 @@ def vjp(
 @hookimpl
 def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     """Let ``jax.jvp`` differentiate; a ``jax.custom_vjp`` in eager code has no forward mode."""
-    tangents = list(map(internals.as_like, tangents, leaves))
     equations = internals.staged_equations()
     start = len(equations)
     try:
@@ -175,7 +166,7 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
         return batched(arrays)
     whole = count // size * size if is_staged else 0
     chunks = [batched([array[i : i + size] for array in arrays]) for i in range(whole, count, size)]
-    if is_staged:
+    if is_staged:  # not by its batch_size, which takes no empty arrays
         rows = jax.lax.map(batched, [array[:whole].reshape(-1, size, *array.shape[1:]) for array in arrays])
         chunks.insert(0, [part.reshape(whole, *part.shape[2:]) for part in rows])
     return list(map(jnp.concatenate, zip(*chunks, strict=True)))

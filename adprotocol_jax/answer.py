@@ -81,7 +81,7 @@ def with_constants(fun: Callable[[], list[Any]], values: Sequence[Any] | None) -
     """
     if values is not None and not values:
         return fun
-    outer = internals.current_trace()
+    outer = internals.trace_context.trace
     kept_alive: list[Any] = []
 
     def constant(closed_over: Any) -> Any:
@@ -90,9 +90,9 @@ def with_constants(fun: Callable[[], list[Any]], values: Sequence[Any] | None) -
 
     def run() -> list[Any]:
         results = fun()
-        program = internals.current_trace()
+        program = internals.trace_context.trace
         with internals.set_current_trace(outer):
             kept_alive.extend(internals.change_closed_over(program, constant))
-            return [leaf if internals.is_tracer_of(program, leaf) else constant(leaf) for leaf in results]
+            return [leaf if internals.trace_of(leaf) is program else constant(leaf) for leaf in results]
 
     return run

@@ -25,10 +25,9 @@ _ARRAYS = (internals.ArrayImpl, jax.core.Tracer, *internals.LITERALS)
 @hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch if the predicate is concrete, else stage ``jax.lax.cond``."""
-    if not isinstance(pred, bool) and (not isinstance(pred, _ARRAYS) or internals.is_no_array(pred)):
+    if not isinstance(pred, (bool, *_ARRAYS)) or internals.is_no_array(pred):
         raise PredicateError(
-            f"cond was given {kind_of(pred)} as predicate, which is no array; it takes a boolean scalar (that of a "
-            "mutable reference is ref[...])"
+            f"cond was given {kind_of(pred)} as predicate, which is no array (that of a Ref is ref[...])"
         )
     if isinstance(pred, jax.core.Tracer):
         return _stage(pred, true_fun, false_fun, operands)
@@ -39,10 +38,9 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     axes = internals.varying_axes(pred)
     if axes:
         raise UndecidableError(
-            f"the predicate of a cond inside jax.shard_map differs along {', '.join(sorted(map(repr, axes)))}, so that "
-            "the devices take different branches: in these they cannot communicate, as the derivative by a value that "
-            "is equal on all devices does. Make the predicate equal on all devices with jax.lax.psum, or choose "
-            "elementwise with jnp.where"
+            f"the predicate of a cond inside jax.shard_map differs along {', '.join(sorted(map(repr, axes)))}, so the "
+            "devices take different branches: in these they cannot communicate, as a derivative by what is equal on "
+            "all devices does. Make it equal on all devices with jax.lax.psum, or choose elementwise with jnp.where"
         )
     true_constants, false_constants = untracked(pred, True), untracked(pred, False)  # noqa: FBT003  (what pred may be)
 
@@ -164,5 +162,5 @@ class ArrayFunctions:
     def basis(array: Any, count: int, start: int) -> Any:
         """Return arrays like this one, of which number ``start + i`` has 1 at element i, and 0 elsewhere."""
         rows = jnp.eye(count, jnp.size(array), -start, jnp.result_type(array)).reshape(count, *jnp.shape(array))
-        # Inside shard_map they then vary along the axes along which the array does.
-        return rows + jax.lax.full_like(array, 0) if isinstance(array, jax.core.Tracer) else rows
+        # So that they lie as the array does on the axes of a mesh, and vary along the same inside shard_map.
+        return rows + jax.lax.full_like(array, 0)

@@ -35,6 +35,20 @@ class JaxHarness(Harness):
         "evaluate": "JAX dispatches at once, and computes meanwhile",
     }
 
+    # Those of JAX as they are.
+    to_numpy: Any = staticmethod(np.asarray)
+    grad: Any = staticmethod(jax.grad)
+    value_and_grad: Any = staticmethod(jax.value_and_grad)
+    jit: Any = staticmethod(jax.jit)
+    vmap: Any = staticmethod(jax.vmap)
+    checkpoint: Any = staticmethod(jax.checkpoint)
+    scan: Any = staticmethod(jax.lax.scan)
+    while_loop: Any = staticmethod(jax.lax.while_loop)
+    stop_gradient: Any = staticmethod(jax.lax.stop_gradient)
+    abstract: Any = staticmethod(jax.eval_shape)
+    sum: Any = staticmethod(jnp.sum)
+    where: Any = staticmethod(jnp.where)
+
     def __init__(self, device: str | None = None) -> None:
         super().__init__(device)
         if self.folder is not None:  # a process of the suite's own
@@ -61,47 +75,9 @@ class JaxHarness(Harness):
     def _device(self) -> Any:
         return None if self.device is None else _devices()[self.device]
 
-    def to_numpy(self, array: Any) -> Any:
-        """Copy the array to the host."""
-        return np.asarray(array)
-
-    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Call ``jax.grad``."""
-        return jax.grad(fun)
-
-    def value_and_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Call ``jax.value_and_grad``."""
-        return jax.value_and_grad(fun)
-
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
         """Call ``jax.jvp``."""
-        value, slope = jax.jvp(fun, (primal,), (tangent,))
-        return value, slope
-
-    def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Call ``jax.jit``."""
-        return jax.jit(fun)
-
-    def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Call ``jax.vmap``."""
-        return jax.vmap(fun)
-
-    def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Call ``jax.checkpoint``."""
-        return jax.checkpoint(fun)
-
-    def scan(self, fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
-        """Call ``jax.lax.scan``."""
-        last, ys = jax.lax.scan(fun, carry, xs)
-        return last, ys
-
-    def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
-        """Call ``jax.lax.while_loop``."""
-        return jax.lax.while_loop(continues, step, state)
-
-    def stop_gradient(self, array: Any) -> Any:
-        """Call ``jax.lax.stop_gradient``."""
-        return jax.lax.stop_gradient(array)
+        return jax.jvp(fun, (primal,), (tangent,))
 
     def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
         """Make `fun` a ``jax.custom_jvp``, which serves both modes."""
@@ -120,18 +96,6 @@ class JaxHarness(Harness):
         identity = jax.custom_vjp(lambda x: x)
         identity.defvjp(lambda x: (x, None), backward)
         return identity, lambda: len(runs)
-
-    def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
-        """Call ``jax.eval_shape``."""
-        jax.eval_shape(fun, *arrays)
-
-    def sum(self, array: Any) -> Any:
-        """Call ``jnp.sum``."""
-        return jnp.sum(array)
-
-    def where(self, mask: Any, x: Any, y: Any) -> Any:
-        """Call ``jnp.where``."""
-        return jnp.where(mask, x, y)
 
     def dtypes(self) -> Sequence[str]:
         """Name the dtypes of JAX in its default precision."""

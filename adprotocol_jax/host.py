@@ -38,7 +38,7 @@ def host_call(
     message: str,
 ) -> list[Any]:
     """Call the function if the arrays are concrete, else stage ``jax.pure_callback``."""
-    arrays = [primitives.prevented(array, message) for array in arrays]
+    arrays = [primitives.prevent_gradient(array, message) for array in arrays]
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
         return _run(*arrays, fun=fun)
     if like is None:
@@ -54,8 +54,6 @@ def host_call(
     return [internals.as_varying(result, axes) for result in results]
 
 
-_Spec: Any = PartitionSpec  # not typed
-
 _host_p: Any = Primitive("adprotocol_host_function")
 _host_p.multiple_results = True
 
@@ -64,7 +62,7 @@ def _run(*arrays: Any, fun: Any, types: Any = None, batched: bool = False) -> li
     """Call the function on concrete arrays; its results are committed to devices if an argument is."""
     sharding = next((array.sharding for array in arrays if getattr(array, "committed", False)), None)
     if isinstance(sharding, NamedSharding):
-        sharding = NamedSharding(sharding.mesh, _Spec())
+        sharding = NamedSharding(sharding.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
     return [jnp.array(result, device=sharding) for result in _results(fun, arrays, types)]
 
 

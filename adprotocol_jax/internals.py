@@ -51,7 +51,7 @@ NODES: dict[type, Any] = getattr(_tree_util, "_registry", {})
 # exported; float0 is the dtype of every tangent of a boolean.
 BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
 
-_ShapedArray, _Zero, _trace_ctx = jax.core.ShapedArray, ad.Zero, _core.trace_ctx
+_ShapedArray, _Zero = jax.core.ShapedArray, ad.Zero
 
 # What tells the innermost active trace, and the class of that of eager code.
 trace_context, EvalTrace = _core.trace_ctx, _core.EvalTrace
@@ -98,9 +98,6 @@ def is_differentiated(dtype: Any) -> bool:
 _TANGENT_TRACERS = frozenset({_ad.LinearizeTracer, _ad.JVPTracer})
 _TANGENT_TRACES = (_ad.LinearizeTrace, _ad.JVPTrace)
 
-# Common dtypes, which need no call of `is_differentiated`.
-_FLOATS = frozenset(map(jnp.dtype, ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")))
-
 
 def has_tangent_now(value: Any) -> bool:
     """Return whether the current trace is one of grad or jvp that gave a value, a tracer of an array, a tangent.
@@ -111,12 +108,12 @@ def has_tangent_now(value: Any) -> bool:
     if type(value) not in _TANGENT_TRACERS or type(value.tangent) is _Zero:
         return False
     aval = value.aval  # 50 ns
-    return type(aval) is _ShapedArray and aval.dtype in _FLOATS and value._trace is _trace_ctx.trace
+    return type(aval) is _ShapedArray and is_differentiated(aval.dtype) and value._trace is trace_context.trace
 
 
 def _active_traces() -> Iterator[Any]:
     """Yield the innermost active trace, and those around it as far as they are known."""
-    trace: Any = _core.trace_ctx.trace
+    trace: Any = trace_context.trace
     while trace is not None:
         yield trace
         trace = getattr(trace, "parent_trace", None)
@@ -160,12 +157,9 @@ def concrete(value: Any) -> Any:
 
 def is_tracer_of_ended_trace(value: Any) -> bool:
     """Return whether a value is a tracer of a trace that has ended, as far as the active traces are known."""
-    for trace in _active_traces():
-        if trace is getattr(value, "_trace", trace):
-            return False
-        if isinstance(trace, _core.EvalTrace):
-            return True
-    return False
+    traces = list(_active_traces())
+    is_known = isinstance(value, jax.core.Tracer) and isinstance(traces[-1], EvalTrace)
+    return is_known and not any(trace is value._trace for trace in traces)
 
 
 # A context without any transformation: using a tracer in it is an error.
@@ -180,19 +174,9 @@ def without_constants(program: Any) -> Any:
     return ClosedJaxpr(_pe.convert_constvars_jaxpr(program.jaxpr), ())
 
 
-def current_trace() -> Any:
-    """Return the innermost active trace."""
-    return _core.trace_ctx.trace
-
-
-def is_tracer_of(trace: Any, value: Any) -> bool:
-    """Return whether a value is a tracer of a trace."""
-    return isinstance(value, jax.core.Tracer) and value._trace is trace
-
-
-def trace_of(tracer: Any) -> Any:
-    """Return the trace that a tracer belongs to."""
-    return tracer._trace
+def trace_of(value: Any) -> Any:
+    """Return the trace that a tracer belongs to; None for another value."""
+    return getattr(value, "_trace", None)
 
 
 def closed_over() -> list[Any]:
@@ -353,9 +337,9 @@ def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
     _batching.fancy_primitive_batchers[primitive] = batched
 
 
-def hold_weakly(cls: type) -> None:
-    """Let JAX's caches hold parameters of this class weakly, so that what they hold is freed with the program."""
-    _util.weakref_cache_key_types.add(cls)
+def hold_weakly(*classes: type) -> None:
+    """Let JAX's caches hold parameters of these classes weakly, so that what they hold is freed with the program."""
+    _util.weakref_cache_key_types.update(classes)
 
 
 def vmap_like(axis: Any) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ from jax.interpreters import ad, batching, mlir
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import gradient_prevented
+from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals
 from adprotocol_jax.solver import refuse_second_run
 
@@ -78,9 +79,8 @@ def refuse_no_array(value: Any) -> None:
     """Refuse a value of JAX that carries no derivative, but may hold arrays that do."""
     if internals.is_no_array(value):
         raise UndecidableError(
-            f"adprotocol got a mutable JAX reference (jax.Ref) or another value of JAX that is no array "
-            f"({getattr(value, 'aval', value)}), and only arrays carry a derivative. Pass the arrays in it (ref[...] "
-            "of a reference)"
+            "adprotocol got a mutable JAX reference or another value of JAX that is no array "
+            f"({getattr(value, 'aval', value)}). Pass the arrays in it (ref[...] of a reference)"
         )
 
 
@@ -92,7 +92,7 @@ def as_constant(value: Any) -> Any:
     if not isinstance(value, jax.core.Tracer):
         return value
     # since jax 0.11: a function's results are flattened, which calls this for a label, where no trace is active.
-    trace = internals.current_trace()
+    trace = internals.trace_context.trace
     if trace is None:
         with internals.set_current_trace(internals.trace_of(value)):
             return as_constant(value)
@@ -115,8 +115,10 @@ def as_constant_if_tracked(value: Any) -> Any:
     return as_constant(value) if internals.is_inexact(value) else value
 
 
-def prevented(value: Any, message: str) -> Any:
+@hookimpl
+def prevent_gradient(value: Any, message: str) -> Any:
     """Return a value that raises with `message` where it is differentiated: now, or when a program is."""
+    refuse_no_array(value)
     if not internals.is_inexact(value):
         return value
     if internals.has_tangent_now(value):
@@ -131,12 +133,7 @@ def refuse(value: Any, message: str, transformation: str = "jvp or grad") -> NoR
 
 
 def _constant_jvp(primals: Sequence[Any], _tangents: Any) -> tuple[Any, Any]:
-    (primal,) = primals
-    return _constant_p.bind(primal), ad.Zero(jax.typeof(primal).to_tangent_aval())
-
-
-def _prevention_jvp(primals: Sequence[Any], _tangents: Any, *, message: str) -> NoReturn:
-    refuse(primals[0], message)
+    return _constant_p.bind(*primals), ad.Zero(jax.typeof(*primals).to_tangent_aval())
 
 
 def _prevention_transpose(_cotangent: Any, operand: Any, *, message: str) -> NoReturn:
@@ -144,5 +141,5 @@ def _prevention_transpose(_cotangent: Any, operand: Any, *, message: str) -> NoR
 
 
 ad.primitive_jvps[_constant_p] = _constant_jvp
-ad.primitive_jvps[_prevention_p] = _prevention_jvp
+ad.primitive_jvps[_prevention_p] = lambda primals, _tangents, *, message: refuse(primals[0], message)
 ad.primitive_transposes[_prevention_p] = _prevention_transpose

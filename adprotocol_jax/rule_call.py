@@ -67,7 +67,7 @@ class RuleCall:
         rule = self.rule
         count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
         if rule.once:
-            kept = [primitives.prevented(value, rule.once) for value in kept]
+            kept = [primitives.prevent_gradient(value, rule.once) for value in kept]
         arrays = list(kept[count:]) if rule.keeps_arrays else list(map(internals.blank, self.types))
         derivative = _Derivative(rule, self.outline, needed[self.closed_over :], list(kept[:count]), arrays)
         derivative.types = self.types
@@ -195,11 +195,9 @@ def refuse_objects(rule: DerivativeRule, outline: Outline) -> None:
     """Refuse residuals that may hold tracers."""
     if outline.objects:
         raise RuleError(
-            f"the residuals of {rule.name} hold {outline.objects}, of which JAX knows nothing, while it compiles or "
-            "batches the function; return arrays as residuals, or a structure of them (register_structure makes a "
-            "class one)"
+            f"the residuals of {rule.name} hold {outline.objects}, unknown to JAX, while it compiles or batches "
+            "the function; return arrays as residuals, or a structure of them (register_structure makes a class one)"
         )
 
 
-internals.hold_weakly(RuleCall)
-internals.hold_weakly(BatchedCall)
+internals.hold_weakly(RuleCall, BatchedCall)

@@ -36,10 +36,7 @@ _RULES = {
 }
 _TWICE = "runs for the value and again for the derivative, and the first run cannot see that a derivative follows"
 _ASK_OUTSIDE = "Ask outside, and pass the answer in as an argument of the function that is solved"
-_STORED = (
-    "stores as two programs, the plain one and its derivative: a branch on the answer would take the value from the "
-    "one and the gradient from the other"
-)
+_STORED = "stores as two programs, so a branch would take the value from one and the gradient from the other"
 _EXPORT_BOTH = "Export jax.value_and_grad of the function instead"
 _TRANSFORMATIONS = frozenset({"jvp", "linearize", "vjp"})
 # Packages whose frames lie between such a rule or solver and the rule of a question.

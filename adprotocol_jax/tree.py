@@ -112,15 +112,11 @@ def tree_library() -> TreeLibrary:
 
 def register_label() -> None:
     """Register `NonDifferentiable` with ``jax.tree_util``; the value it holds is its one child."""
-
-    def flatten(label: NonDifferentiable[Any]) -> tuple[tuple[Any], None, tuple[str]]:
-        return (_constant(label.held),), None, ("value",)
-
-    def unflatten(_metadata: None, children: Any) -> NonDifferentiable[Any]:
-        (held,) = children
-        return NonDifferentiable(held)
-
-    _register(NonDifferentiable, flatten, unflatten)
+    _register(
+        NonDifferentiable,
+        lambda label: ((_constant(label.held),), None, ("value",)),
+        lambda _, children: NonDifferentiable(*children),
+    )
     jax.export.register_pytree_node_serialization(
         NonDifferentiable,
         serialized_name="adprotocol.NonDifferentiable",
