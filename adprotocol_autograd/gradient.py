@@ -49,15 +49,13 @@ def vjp(
     known = frozenset(roots)
 
     def pull(cotangents: list[Any] | None) -> list[Any]:
-        if cotangents is None:
-            cotangents = [None if ends[0] is None else vspace(outputs[0]).ones()]
-        flowing = zip(ends, cotangents, strict=True)
-        pairs = [(end, cotangent) for end, cotangent in flowing if end is not None and cotangent is not None]
+        flowing = cotangents or [vspace(outputs[0]).ones()]
+        pairs = [(end, ct) for end, ct in zip(ends, flowing, strict=True) if end is not None and ct is not None]
         by_root = backward(pairs, known) if pairs else {}
         gradients = [
             by_root[root] if root in by_root else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)
         ]
-        return _separate(gradients, [cotangent for _, cotangent in pairs])
+        return _separate(gradients, cotangents or [])
 
     return outputs, others, pull
 

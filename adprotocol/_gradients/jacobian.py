@@ -116,7 +116,7 @@ def _reverse(call: ArrayCall | Call, chunk_size: int | None, *, has_aux: bool) -
     for i, y in enumerate(outputs):
 
         def row(cotangents: list[Any], i: int = i) -> list[Any]:
-            return pull([cotangents[0] if j == i else None for j in range(len(outputs))])
+            return pull([cotangents[0] if j == i else None for j in range(len(outputs))])  # type: ignore[no-any-return]
 
         shape, size = shape_of(y) or (), _size(y)
         if is_known(size, 0):

@@ -194,12 +194,10 @@ def _as_likes(binding: Binding, given: list[Any], likes: Sequence[Any]) -> list[
     return given if as_like is None else [one if one is None else as_like(one, like) for one, like in pairs]
 
 
-def run_reverse(
-    call: ArrayCall | Call, *, has_aux: bool, once: bool = False
-) -> tuple[list[Any], Outline, Callable[[Any], list[Any]]]:
-    """Return what the function returned, as arrays and outline, and what pulls cotangents of the outputs back.
+def run_reverse(call: ArrayCall | Call, *, has_aux: bool, once: bool = False) -> tuple[list[Any], Outline, Any]:
+    """Return what the function returned, as arrays and outline, and a function that pulls cotangents of outputs back.
 
-    With `once` the value is a scalar, and what pulls returns its gradient, for any cotangents.
+    With `once` the value is a scalar, and its gradients take the place of the function.
     """
     function, kept = _function(call, has_aux=has_aux, once=once)
     binding, count = call.binding, len(call.leaves)
@@ -212,7 +210,7 @@ def run_reverse(
         outputs, others, pull = binding.vjp(function, call.leaves, once)
         if once:
             gradients = checked(binding, "vjp", pull(None), count)
-            return [*outputs, *others], kept[-1], lambda _: gradients
+            return [*outputs, *others], kept[-1], gradients
     finally:
         call.restore()
     return [*outputs, *others], kept[-1], lambda cotangents: checked(binding, "vjp", pull(cotangents), count)

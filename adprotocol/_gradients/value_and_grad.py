@@ -74,8 +74,8 @@ def value_and_grad(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         try:
             call = call_of(fun, args, kwargs, positions, where, backend)
-            arrays, outline, pull = run_reverse(call, has_aux=has_aux, once=True)
-            gradients = call.structured(pull(None))
+            arrays, outline, entries = run_reverse(call, has_aux=has_aux, once=True)
+            gradients = call.structured(entries)
         except BaseException as error:
             leave_out(error)
             raise
