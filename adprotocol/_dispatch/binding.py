@@ -54,13 +54,8 @@ def always_false(value: Any) -> bool:  # noqa: ARG001  (the signature of the hoo
     return False
 
 
-def always_true(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
-    """Answer True: Python may look at the elements of a value of this kind."""
-    return True
-
-
-def always_recording() -> bool:
-    """Answer True: a derivative may enclose any call."""
+def always_true(*_value: Any) -> bool:
+    """Answer True: Python may look at the elements of a value of this kind; a derivative may enclose any call."""
     return True
 
 
@@ -157,7 +152,7 @@ _DEFAULTS: dict[str, Any] = {
     "cond": call_branch,
     "trainable": not_trainable,
     "freeze": identity,
-    "is_recording": always_recording,
+    "is_recording": always_true,
     "explain": "",
 }
 
@@ -167,7 +162,7 @@ _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 
 def checked(binding: Binding, hook: str, entries: Any, count: int) -> Any:
     """Return what a hook returned for several arrays, if there is an entry for each."""
-    if isinstance(entries, (list, tuple)) and len(entries) == count and not [e for e in entries if e is None]:
+    if isinstance(entries, (list, tuple)) and len(entries) == count and type(None) not in map(type, entries):
         return entries
     raise PluginError(
         f"the hook {hook} of the plugin {binding.framework!r} returned {shown(entries)}; it must return {count} "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from adprotocol._typing import Any
 
 # The first that a name holds: bfloat16 and __bf16 as C calls them, uint8, complex64.
@@ -25,25 +27,22 @@ def dtype_name(dtype: Any) -> str:
     return words[-1] if words else ""
 
 
-# The kinds of the dtypes that were met, by class too: those of two libraries may be equal, and array_api_strict warns
-# of a comparison. 4 µs for the name of one.
-_KINDS: dict[tuple[type, Any], str] = {}
+def _kind(_cls: type, dtype: Any) -> str:
+    name = dtype_name(dtype).lower()
+    return next((kind for mark, kind in _MARKS if mark in name), "")
+
+
+# By class too: the dtypes of two libraries may be equal, and array_api_strict warns of a comparison. 4 µs for the name
+# of one.
+_known_kind = functools.cache(_kind)
 
 
 def kind_of_dtype(dtype: Any) -> str:
     """Return bool, int, float or complex, as the name of a dtype tells; empty if it does not."""
-    key = type(dtype), dtype
     try:
-        return _KINDS[key]
-    except (KeyError, TypeError):  # not met, or without a hash
-        pass
-    name = dtype_name(dtype).lower()
-    kind = next((kind for mark, kind in _MARKS if mark in name), "")
-    try:  # noqa: SIM105  (the import of contextlib takes 0.5 ms)
-        _KINDS[key] = kind
-    except TypeError:
-        pass
-    return kind
+        return _known_kind(type(dtype), dtype)  # type: ignore[arg-type]
+    except TypeError:  # without a hash
+        return _kind(type(dtype), dtype)
 
 
 def is_inexact(dtype: Any) -> bool:

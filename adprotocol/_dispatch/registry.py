@@ -36,8 +36,7 @@ NUMPY_GROUP = "adprotocol.numpy"
 BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
 NONE_FOUND = (
     f"No distribution has an entry point in the group {GROUP!r}, not even adprotocol: its metadata are missing. "
-    "Reinstall it; in a frozen application bundle them (PyInstaller does; for other tools copy the metadata and import "
-    "the plugins)"
+    "Reinstall it; in a frozen application bundle them (PyInstaller does; else copy them, and import the plugins)"
 )
 
 LOCK = RLock()

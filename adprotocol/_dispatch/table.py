@@ -65,9 +65,8 @@ def _empty() -> None:
         for plugin in registry.REGISTRY.active():
             for binding in plugin.bindings.values():
                 if binding.kind is OBJECT:
-                    binding.within_gradient = BINDINGS.OPAQUE.within_gradient
-                    binding.non_differentiable = BINDINGS.OPAQUE.non_differentiable
-                    binding.is_concrete = BINDINGS.OPAQUE.is_concrete
+                    for hook in ("within_gradient", "non_differentiable", "is_concrete"):
+                        setattr(binding, hook, getattr(BINDINGS.OPAQUE, hook))
                 setattr(BINDINGS, binding.name, binding)
         TABLE.clear()
         TABLE.update(KNOWN)

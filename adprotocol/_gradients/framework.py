@@ -39,8 +39,7 @@ def find(sole: Binding, backend: str | None) -> Binding:
         name = named(backend)
         if sole.framework not in (None, name):
             raise MixedFrameworksError(
-                f"backend={backend!r} was given, but the arguments hold values of {sole.framework}; omit backend=, or "
-                "convert the arguments"
+                f"backend={backend!r} was given with values of {sole.framework}; omit it, or convert the arguments"
             )
     elif name is None:
         name = default()

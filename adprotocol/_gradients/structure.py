@@ -80,8 +80,7 @@ class Structure(Flattened):
         if not treespec.treespecs_equal(self.shown, other.shown):
             what = treespec.difference(self.shown, other.shown, name, other_name)
             raise TreeError(
-                f"{call} was given structures that do not match: {what}. Pass parts of one structure, with None for "
-                "each missing leaf"
+                f"{call} was given structures that do not match: {what}. Pass parts of one, None for missing leaves"
             )
 
     def framework(self, found: Binding | None = None) -> Binding:
@@ -91,12 +90,10 @@ class Structure(Flattened):
         """
         sole = BINDINGS.PLAIN if found is None else found
         for cls, binding in self.bindings.items():
-            if binding.framework is not None:
-                sole = binding if sole.framework is None else join(sole, binding)
-            elif binding.stands_for is not None:
-                for leaf in self.leaves:
-                    if type(leaf) is cls:
-                        sole = sole_framework(binding.stands_for(leaf) or (), sole)
+            sole = join(sole, binding)
+            if binding.framework is None and binding.stands_for is not None:
+                own = [leaf for leaf in self.leaves if type(leaf) is cls]
+                sole = sole_framework([part for leaf in own for part in binding.stands_for(leaf) or ()], sole)
         return sole
 
     def flags(self) -> list[bool | None]:
@@ -138,8 +135,7 @@ class Structure(Flattened):
         for leaf, wanted in zip(self.leaves, mask, strict=True):
             if wanted and self.bindings[type(leaf)].kind is OPAQUE and id(leaf) not in searched:
                 searched.add(id(leaf))
-                if declaration.declares(type(leaf)):
-                    declaration.refuse_opaque(leaf)
+                declaration.refuse_opaque(type(leaf))
                 check_opaque(leaf, (self.argument,))
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:

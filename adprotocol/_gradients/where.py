@@ -110,10 +110,8 @@ def matches(names: tuple[str, ...], pattern: str) -> tuple[bool, ...]:
 @functools.lru_cache(maxsize=16)
 def _matches(names: tuple[str, ...], pattern: str) -> tuple[bool, ...]:
     import fnmatch  # noqa: PLC0415  (with re 10 ms; not at import)
-    import re  # noqa: PLC0415
 
-    match = re.compile(fnmatch.translate(pattern)).match
-    return tuple([match(name) is not None for name in names])
+    return tuple([fnmatch.fnmatchcase(name, pattern) for name in names])
 
 
 def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
@@ -127,8 +125,7 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
             raise
         if not _is_bool(answer):
             raise SelectionError(
-                f"the where predicate returned {shown(answer)}, {kind_of(answer)}, for {quoted(name)}; it must "
-                "take (path, leaf) and return a bool"
+                f"the where predicate returned {shown(answer)}, {kind_of(answer)}, for {quoted(name)}; return a bool"
             )
         answers.append(bool(answer))
     return answers
@@ -202,9 +199,8 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
         return False
     if not _is_bool(flag):
         raise SelectionError(
-            f"the where mask holds {shown(flag)}, {kind_of(flag)}, at {quoted(name)}; a mask holds bools, in the "
-            "structure of the argument or of its upper part. Give strings to select by pattern, or a function of "
-            "(path, leaf)"
+            f"the where mask holds {shown(flag)}, {kind_of(flag)}, at {quoted(name)}; a mask holds bools, shaped as "
+            "the argument or of its upper part. Give strings to select by pattern, or a function of (path, leaf)"
         )
     return bool(flag)
 

@@ -64,8 +64,7 @@ def _compare(true_fun: Any, false_fun: Any, operands: tuple[Any, ...], ran: dict
         branches.compare()
     except Exception as error:
         error.add_note(
-            f"raised because {VARIABLE} is set: a compiler traces both branches, so {name} of adprotocol.cond, which "
-            "was not chosen, ran too",
+            f"raised because {VARIABLE} is set: a compiler traces both branches, so {name}, not chosen, ran too"
         )
         raise
 

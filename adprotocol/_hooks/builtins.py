@@ -11,17 +11,8 @@ import sys
 import types
 from functools import lru_cache, partial
 
-from adprotocol._dispatch.binding import (
-    CLASS,
-    CONTAINER,
-    FUNCTION,
-    LABEL,
-    NUMPY,
-    OPAQUE,
-    PLAIN,
-    Binding,
-    trainable_by_dtype,
-)  # fmt: skip
+from adprotocol._dispatch import binding as kind
+from adprotocol._dispatch.binding import Binding, trainable_by_dtype
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.registry import REGISTRY, root
 from adprotocol._dispatch.table import BINDINGS, install, is_array, unclaimed
@@ -101,8 +92,8 @@ def container_binding(cls: type, flatten: Any, unflatten: Any, contents: Any = N
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
     contents = contents or flatten
     children: Any = dict.values if cls is dict else lambda value: contents(value)[0]
-    binding = Binding(
-        CONTAINER,
+    made = Binding(
+        kind.CONTAINER,
         part=f"CONTAINER {next(_NUMBERS)}",
         within_gradient=lambda value: ask(children(value), value),
         non_differentiable=constant.container,
@@ -112,8 +103,8 @@ def container_binding(cls: type, flatten: Any, unflatten: Any, contents: Any = N
         contents=contents,
         origin=node.origin(cls),
     )
-    install(binding)
-    return binding
+    install(made)
+    return made
 
 
 def _is_number(cls: type) -> bool:
@@ -157,7 +148,9 @@ BINDINGS.is_without_ad = is_without_ad
 BINDINGS.container_binding = container_binding
 
 install(
-    Binding(PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"),
+    Binding(
+        kind.PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"
+    ),
     *PLAIN_TYPES,
 )
 _without_ad: dict[str, Any] = {
@@ -169,19 +162,19 @@ _without_ad: dict[str, Any] = {
     "trainable": trainable_array,
     "array_functions": lambda: sys.modules["numpy"],
 }
-install(Binding(NUMPY, **_without_ad, explain="a NumPy array; frameworks wrap or copy it when they differentiate"))
+install(Binding(kind.NUMPY, **_without_ad, explain="a NumPy array; frameworks wrap or copy it when they differentiate"))
 _without_ad["is_concrete"] = lambda value: root(type(value)) not in _LAZY and array_is_concrete(value)
-install(Binding(NUMPY, part="WITHOUT_AD", **_without_ad, explain="an array of a library without AD, so a constant"))
+install(Binding(kind.NUMPY, part="WITHOUT_AD", **_without_ad, explain="an array of a library without AD: a constant"))
 for _cls, _functions in node.BUILT_IN.items():
     install(container_binding(_cls, *_functions), _cls)
 install(
-    Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
+    Binding(kind.FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
 )
-install(Binding(CLASS, non_differentiable=constant.refuse_class, explain="a class"), type)
+install(Binding(kind.CLASS, non_differentiable=constant.refuse_class, explain="a class"), type)
 install(
     Binding(
-        LABEL,
+        kind.LABEL,
         non_differentiable=lambda label: NonDifferentiable(label.value),  # constant now, and labelled still
         is_concrete=lambda label: is_concrete(label.held),
         stands_for=lambda label: tree_leaves((label.held,)),
@@ -195,5 +188,5 @@ _object: dict[str, Any] = {
     "is_concrete": lambda value: all_concrete((value,)),
     "explain": "not an array",
 }
-install(Binding(OPAQUE, **_object))
-install(Binding(OPAQUE, part="WRAPPER", **_object))  # around a function
+install(Binding(kind.OPAQUE, **_object))
+install(Binding(kind.OPAQUE, part="WRAPPER", **_object))  # around a function

@@ -112,7 +112,10 @@ def predicate(pred: Any, call: str = "cond") -> tuple[Any, Binding]:
         raise _predicate_error(call, given, dtype)
     shape = sizes(getattr(pred, "shape", ()))
     if shape and call == "cond":
-        raise _predicate_shape_error(given, shape)
+        raise PredicateShapeError(
+            f"cond was given a boolean {type(given).__qualname__} of shape {shape} as predicate; it takes a scalar, "
+            "shape (): reduce with any() or all(), vmap cond over it, or choose elementwise with adprotocol.where"
+        )
     return (bool(pred) if binding.framework is None and not shape else pred), binding
 
 
@@ -132,12 +135,4 @@ def _predicate_error(call: str, pred: Any, dtype: Any) -> PredicateError:
     return PredicateError(
         f"{call} was given {given} as predicate{origin}; it takes a Python or NumPy bool, or a boolean "
         f"{'scalar' if call == 'cond' else 'array'} of the framework. {remedy}"
-    )
-
-
-def _predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
-    """Return the error for a boolean predicate that is not a scalar."""
-    return PredicateShapeError(
-        f"cond was given a boolean {type(pred).__qualname__} of shape {shape} as predicate; it takes a scalar, "
-        "shape (): reduce with any() or all(), vmap cond over the array, or choose elementwise with adprotocol.where"
     )

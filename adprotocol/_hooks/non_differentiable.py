@@ -9,9 +9,9 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import check_opaque, elements, is_function, refilled, search
-from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
+from adprotocol._trees.traversal import is_container, too_deep, tree_flatten, tree_map, tree_unflatten
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.errors import NotConstantError, OpaqueValueError
+from adprotocol.errors import NotConstantError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,15 +62,12 @@ def non_differentiable(value: Any, /) -> Any:
     return lookup(type(value)).non_differentiable(value)
 
 
-def constant_leaf(value: Any) -> Any:
+def constant_leaf(value: Any, within: tuple[Any, ...] = ()) -> Any:
     """Make one leaf constant; a function or class inside a structure stays unchanged."""
     binding = lookup(type(value))
     if binding.kind in (FUNCTION, CLASS):
         return value
-    if binding.kind in (OPAQUE, OBJECT):
-        _check(value)
-        return value
-    return binding.non_differentiable(value)
+    return _checked(value, within) if binding.kind in (OPAQUE, OBJECT) else binding.non_differentiable(value)
 
 
 def _argument(value: Any) -> Any:
@@ -80,19 +77,15 @@ def _argument(value: Any) -> Any:
 
 def constant_tree(value: Any) -> Any:
     """Make a container or a single value constant; a function stays unchanged and is not decorated."""
-    try:
-        return tree_map(constant_leaf, value)
-    except OpaqueValueError:
-        for part in tree_leaves((value,)):
-            if lookup(type(part)).kind in (OPAQUE, OBJECT):
-                _check(part, (value,))  # the same error, with the path
-        raise
+    (leaves, treespec), within = tree_flatten(value), (value,)
+    return tree_unflatten(treespec, [constant_leaf(leaf, within) for leaf in leaves], value)
 
 
-def _check(value: Any, within: tuple[Any, ...] = ()) -> None:
-    """Refuse an object that hides arrays: they would not be constant."""
+def _checked(value: Any, within: tuple[Any, ...] = ()) -> Any:
+    """Return an object; refuse one that hides arrays, which would not be constant."""
     is_object = lookup(type(value)).kind is OBJECT
     check_opaque(value, within, FREEZE if is_object else "")
+    return value
 
 
 def container(value: Any) -> Any:
@@ -107,14 +100,12 @@ def opaque(value: Any) -> Any:
     if is_container(value):
         return container(value)
     if callable(value):
-        _check(value)
-        return function(value)
+        return function(_checked(value))
     if hasattr(type(value), "__get__"):
         kind = type(value).__name__
         msg = f"non_differentiable was given a {kind}; put it below @{kind}, on each function that it was made of"
         raise NotConstantError(msg)
-    _check(value)
-    return value
+    return _checked(value)
 
 
 def object_array(value: Any, function: Callable[[Any], Any] = constant_tree) -> Any:
@@ -144,7 +135,9 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 def _result(value: Any) -> Any:
     """Make one leaf of a result constant; refuse a function that would compute with tracked values."""
-    if is_function(value) and ask(tuple(_arrays_in(value))) is not False:
+    # The arrays that it, and the functions it holds, carry with them.
+    held = [item for item in search(value) if lookup(type(item)).kind is ARRAY] if is_function(value) else []
+    if ask(held) is not False:
         name = getattr(value, "__qualname__", value)
         raise NotConstantError(
             f"a function decorated with non_differentiable returned the function {name}, "
@@ -152,11 +145,6 @@ def _result(value: Any) -> Any:
             "values, or make them constant where the function takes them"
         )
     return constant_leaf(value)
-
-
-def _arrays_in(fun: Any) -> list[Any]:
-    """Return the arrays that a function, and the functions it holds, carry with them."""
-    return [item for item in search(fun) if lookup(type(item)).kind is ARRAY]
 
 
 def refuse_class(cls: type) -> Any:

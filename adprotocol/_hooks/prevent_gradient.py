@@ -71,9 +71,8 @@ def _guard(value: Any, message: str) -> Any:
         return _checked(value, message)
     leaves, treespec = tree_flatten(value)
     guarded = [_checked(leaf, f"{message} (at {path!r})") for leaf, path in zip(leaves, paths(treespec), strict=True)]
-    for new, old in zip(guarded, leaves, strict=True):
-        if new is not old:
-            return tree_unflatten(treespec, guarded, value)
+    if [new for new, old in zip(guarded, leaves, strict=True) if new is not old]:
+        return tree_unflatten(treespec, guarded, value)
     return value
 
 

@@ -152,9 +152,7 @@ class _Choice(Branches):
     def run_if(self, is_chosen: Any, *, taken: bool) -> list[Any]:
         """Run a function, of which no derivative reaches anything if it is chosen nowhere."""
         fun, run = (self.true_fun, self.run_true) if taken else (self.false_fun, self.run_false)
-        known = is_chosen is True or (
-            self.functions.known_bool(is_chosen) if hasattr(self.functions, "known_bool") else None
-        )
+        known = is_chosen is True or getattr(self.functions, "known_bool", lambda _: None)(is_chosen)
         held = [] if known else arrays_held(fun)
         if known or (known is None and not held):
             return run()
@@ -196,10 +194,9 @@ def _may_carry(leaf: Any) -> bool:
 def _functions(binding: Binding, values: tuple[Any, ...]) -> Any:
     """Return the functions of the framework of the values, or else of the library of their arrays."""
     if binding.framework is None:
-        foreign = [value for value in values if lookup(type(value)) is BINDINGS.WITHOUT_AD]
-        standard = [value for value in foreign if hasattr(value, "__array_namespace__")]
-        if standard:
-            return _Standard(standard[0].__array_namespace__())
+        for value in values:
+            if lookup(type(value)) is BINDINGS.WITHOUT_AD and hasattr(value, "__array_namespace__"):
+                return _Standard(value.__array_namespace__())
         binding = BINDINGS.NUMPY
     return binding.functions("where", "where")
 
@@ -214,16 +211,17 @@ class _Standard:
 
     def where(self, mask: Any, one: Any, other: Any) -> Any:
         """Choose between arrays of the library or of NumPy, and numbers, which the standard takes since 2024.12."""
-        arrays = [value for value in (one, other) if not isinstance(value, NUMBERS)]
-        kind: Any = type(one) if type(one) is type(other) else type(one + other) if not arrays else None
-        device, made = getattr(mask, "device", None), []
-        for value in (one, other):
-            if isinstance(value, NUMBERS):
-                dtype = arrays[0].dtype if arrays and holds(arrays[0].dtype, value) else None
-                made.append(self.xp.asarray(value if arrays else kind(value), dtype=dtype, device=device))
-            else:
-                made.append(self.xp.asarray(value) if lookup(type(value)) is BINDINGS.NUMPY else value)
-        return self.xp.where(mask, *made)
+        if isinstance(one, NUMBERS) and isinstance(other, NUMBERS) and type(one) is not type(other):
+            common: Any = type(one + other)
+            one, other = common(one), common(other)
+        return self.xp.where(mask, self._array(one, other, mask), self._array(other, one, mask))
+
+    def _array(self, value: Any, beside: Any, mask: Any) -> Any:
+        """Return an array of the library; of a number one of the dtype of the array beside it, if that can hold it."""
+        if isinstance(value, NUMBERS):
+            follows = not isinstance(beside, NUMBERS) and holds(beside.dtype, value)
+            return self.xp.asarray(value, dtype=beside.dtype if follows else None, device=getattr(mask, "device", None))
+        return self.xp.asarray(value) if lookup(type(value)) is BINDINGS.NUMPY else value
 
 
 def _first(functions: Any, mask: Any) -> tuple[list[Any] | None, Any]:

@@ -160,16 +160,12 @@ class CustomDerivative(Wrapper):
     def once(self) -> str:
         """Return why the rules can be differentiated only once, as the text of an error; empty if they always can."""
         if self.has_residuals:
-            return (
-                f"the rule of {self.name} uses residuals (has_residuals=True), so it is differentiated once only; for "
-                "derivatives of higher order, compute in the rule from the arguments and the result"
-            )
-        if any(rule.host is not None for rule in self.rules):
-            return (
-                f"the rule of {self.name} is a host function, so it is differentiated once only, in its own mode; for "
-                "other derivatives, write the rule with functions that have rules themselves"
-            )
-        return ""
+            what, remedy = "uses residuals (has_residuals=True)", "compute in it from the arguments and the result"
+        elif any(rule.host is not None for rule in self.rules):
+            what, remedy = "is a host function", "write it with functions that have rules themselves"
+        else:
+            return ""
+        return f"the rule of {self.name} {what}, so it is differentiated once only; for other derivatives, {remedy}"
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function; where a derivative is propagated, it is that of the rule."""

@@ -125,9 +125,9 @@ class DerivativeRule:
             return self._kept([returned]), ONE_ARRAY
         result = self._function.result_of(returned)
         if result is None or hasattr(type(result), "__next__"):
-            what = "None" if result is None else kind_of(result)
-            msg = f"{self.name}, which has a derivative rule, returned {what}; return arrays, or a structure of them"
-            raise RuleError(msg)
+            raise RuleError(
+                f"{self.name} has a derivative rule and returned {kind_of(result)}; return arrays or a structure"
+            )
         leaves, treespec = tree_flatten(returned, labels=True)
         own = count_leaves(children_of(treespec)[0]) if has_residuals else len(leaves)
         pairs = zip(leaves[:own], labelled_leaves(treespec), strict=False)

@@ -67,13 +67,13 @@ def declares(cls: type) -> bool:
     return hasattr(cls, DECLARATION) or not _REGISTERED.keys().isdisjoint(cls.__mro__) or bool(frozen_fields(cls))
 
 
-def refuse_opaque(value: Any) -> None:
-    """Refuse an object that declares trainable fields but is not a structure: all of it would be frozen."""
-    cls = type(value)
-    raise DeclarationError(
-        f"{cls.__qualname__} declares trainable fields but is not a structure, so all of it would be frozen; make it a "
-        "dataclass, or register it with optree or with the framework's own tree library"
-    )
+def refuse_opaque(cls: type) -> None:
+    """Refuse a class that declares trainable fields but is no structure: all of an instance would be frozen."""
+    if declares(cls):
+        raise DeclarationError(
+            f"{cls.__qualname__} declares trainable fields but is not a structure, so all of it would be frozen; make "
+            "it a dataclass, or register it with optree or with the framework's own tree library"
+        )
 
 
 def trainable_names(value: Any, names: Iterable[str]) -> set[str]:

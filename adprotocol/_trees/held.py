@@ -162,7 +162,7 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
             f"adprotocol was given an iterator ({type(value).__qualname__}){_place(value, within)}, which looking "
             "inside would exhaust; pass a list of its items (for a torch module, list(module.parameters()))"
         )
-    for item in search(value, _is_opaque):
+    for item in search(value, lambda inner: lookup(type(inner)).kind is OPAQUE):
         check_held(value, item, within, remedy)
 
 
@@ -171,10 +171,6 @@ def _wraps_function(value: Any) -> bool:
     while lookup(type(value)) is BINDINGS.WRAPPER:
         value = getattr(value, "__wrapped__", None)
     return lookup(type(value)).kind is FUNCTION
-
-
-def _is_opaque(value: Any) -> bool:
-    return lookup(type(value)).kind is OPAQUE
 
 
 def check_held(value: Any, item: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
@@ -187,9 +183,8 @@ def check_held(value: Any, item: Any, within: tuple[Any, ...] = (), remedy: str 
         from adprotocol.divergence import OBJECTS  # noqa: PLC0415  (for the message only)
 
         raise OpaqueValueError(
-            f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds "
-            f"{with_article(framework)} {type(item).__qualname__} but is not a structure that can be flattened. "
-            f"{remedy or OBJECTS.remedy}"
+            f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds {with_article(framework)} "
+            f"{type(item).__qualname__} but is not a structure that can be flattened. {remedy or OBJECTS.remedy}"
         )
 
 

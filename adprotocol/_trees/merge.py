@@ -45,9 +45,8 @@ def _merge(first: Any, other: Any, leaf_types: set[type], depth: int) -> Any:
     children, metadata, names = binding.contents(first)
     others, other_metadata, other_names = binding.contents(other)
     alike = names is other_names and (metadata is other_metadata or cls is dict)
-    if not (alike or same_node((cls, metadata, names, ()), (cls, other_metadata, other_names, ()))):
-        raise NotMergedError
-    if len(children) != len(others):
+    alike = alike or same_node((cls, metadata, names, ()), (cls, other_metadata, other_names, ()))
+    if not alike or len(children) != len(others):
         raise NotMergedError
     merged: list[Any] = []
     for child in children:

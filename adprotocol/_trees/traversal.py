@@ -86,13 +86,15 @@ class Flattened:
         binding = binding_for(value)
         is_open = (opened and binding.view is not None) or (labels and binding.kind in (LABEL, VIEWED))
         is_open = is_open or (elements and binding.kind is NUMPY)
+        self.treespec: Treespec = None
+        self.leaves: list[Any] = []
+        self.bindings: dict[type, Binding] = {}
+        self.views: list[tuple[int, View]] = []
+        self.frozen: list[tuple[int, int]] = []
+        self.buffers: list[tuple[int, int]] = []
         if binding.flatten is None and not is_open:
-            self.treespec: Treespec = None
-            self.leaves: list[Any] = [value]
-            self.bindings: dict[type, Binding] = {type(value): binding}
-            self.views: list[tuple[int, View]] = []
-            self.frozen: list[tuple[int, int]] = []
-            self.buffers: list[tuple[int, int]] = []
+            self.leaves.append(value)
+            self.bindings[type(value)] = binding
             return
         self._is_leaf = is_leaf
         self._opened = opened
@@ -101,7 +103,6 @@ class Flattened:
         self._elements = elements
         # The classes that were met and declare nothing.
         self._silent: set[type] = set()
-        self.leaves, self.bindings, self.views, self.frozen, self.buffers = [], {}, [], [], []
         self._in_library = False
         self._inert: list[type] = []
         try:
@@ -188,11 +189,8 @@ class Flattened:
 
 def is_inert(children: Sequence[Any]) -> bool:
     """Return whether there are only settings among the children: integers, texts and functions."""
-    for leaf in tree_leaves(tuple(children)):
-        kind = lookup(type(leaf)).kind
-        if kind is not FUNCTION and kind is not CLASS and type(leaf) not in (int, str, bytes):
-            return False
-    return True
+    classes = set(map(type, tree_leaves(tuple(children))))
+    return not [cls for cls in classes if cls not in (int, str, bytes) and lookup(cls).kind not in (FUNCTION, CLASS)]
 
 
 def tree_flatten(tree: Any, *, labels: bool = False, elements: bool = False) -> tuple[list[Any], Treespec]:
@@ -283,7 +281,11 @@ def tree_unflatten(
         if show is not None:
             tree_unflatten(treespec, leaves, tree)
             raise  # the error is of what fills a viewed object
-        raise _not_rebuildable(tree, error) from error
+        raise TreeError(
+            f"the {type(tree).__qualname__} given to adprotocol has a node that cannot be rebuilt from its leaves "
+            f"({type(error).__name__}: {error}); let its unflatten function accept any leaf, None included (set the "
+            "attributes instead of calling a constructor that checks them), or pass the arrays themselves"
+        ) from error
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -295,15 +297,6 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
 def too_deep(tree: Any) -> TreeError:
     """Return the error for a structure that contains itself or is too deep."""
     return TreeError(
-        f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the "
-        f"traversal can follow: Python's recursion limit (sys.setrecursionlimit) and {DEEPEST:,} levels at most. Break "
-        "the cycle, or pass the arrays themselves"
-    )
-
-
-def _not_rebuildable(tree: Any, error: Exception) -> TreeError:
-    return TreeError(
-        f"the {type(tree).__qualname__} given to adprotocol has a node that cannot be rebuilt from its leaves "
-        f"({type(error).__name__}: {error}); let its unflatten function accept any leaf, None included (set the "
-        "attributes instead of calling a constructor that checks them), or pass the arrays themselves"
+        f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the recursion "
+        f"limit (sys.setrecursionlimit) and {DEEPEST:,} levels. Break the cycle, or pass the arrays themselves"
     )

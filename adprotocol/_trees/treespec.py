@@ -155,10 +155,7 @@ def count_leaves(treespec: Treespec) -> int:
     """Return the number of leaves."""
     if treespec is None:
         return 1
-    count = 0
-    for child in children_of(treespec):
-        count += count_leaves(child)
-    return count
+    return sum([count_leaves(child) for child in children_of(treespec)])
 
 
 def text(name: Any) -> str:

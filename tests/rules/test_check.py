@@ -79,7 +79,7 @@ def test_a_tangent_of_another_structure_shape_or_kind(ad, tangent, message):
 @with_rules
 @pytest.mark.parametrize(
     ("result", "message"),
-    [(None, "returned None"), ((x for x in ()), "returned a generator")],
+    [(None, "returned a NoneType"), ((x for x in ()), "returned a generator")],
     ids=["None", "generator"],
 )
 def test_a_function_has_to_return_something_to_differentiate(ad, result, message):
