@@ -36,11 +36,13 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _ANSWERED: list[Callable[..., Any]] = []
-_IN_GRAPH_ONLY = "it is answered by Dynamo's handler only, which `install` registers"
 
 
 def _answered(function: F) -> F:
-    """Let the handler of the function's name, in `dynamo_handlers`, answer while Dynamo traces."""
+    """Let the handler of the function's name, in `dynamo_handlers`, answer while Dynamo traces.
+
+    A function without a body is called by what Dynamo traces alone.
+    """
     _ANSWERED.append(function)
     return function
 
@@ -155,21 +157,19 @@ def names_of(value: Any) -> Any:
 
 # until torch 2.10: Dynamo does not trace ``__dict__``.
 @_answered
-def held_names(value: Any) -> list[str]:
+def held_names(value: Any) -> Any:
     """Return the names in the ``__dict__`` of an instance."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
-def tensor_names_in_graph(owner: torch.nn.Module) -> list[str]:
+def tensor_names_in_graph(owner: torch.nn.Module) -> Any:
     """Return the names of the attributes of a module that are tensors, or hold some."""
     install()
     return held_tensors(owner)
 
 
 @_answered
-def held_tensors(owner: torch.nn.Module) -> list[str]:
+def held_tensors(owner: torch.nn.Module) -> Any:
     """Return those names for a module that Dynamo stands for, without a guard on what else it holds."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 @run_while_tracing
@@ -225,9 +225,8 @@ def kept(key: str, *, in_graph: bool = False) -> Any:
 
 
 @_answered
-def has_stopped() -> bool:
+def has_stopped() -> Any:
     """Return whether the innermost jvp of a function that Dynamo traces has switched gradients off so far."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 @_answered
