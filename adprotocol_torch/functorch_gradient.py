@@ -137,7 +137,8 @@ class _Function:
         is_traced = torch.compiler.is_dynamo_compiling()
         # A graph and forward mode know no number of the node; there every Python number is refused.
         start = -1 if is_traced or self.is_forward else next_sequence_number()
-        tracked = list(leaves)
+        # Dynamo runs a torch.autograd.Function past its rule where its input shows no flag, which a leaf here does not.
+        tracked = [leaf.view_as(leaf) if is_traced and not self.is_forward else leaf for leaf in leaves]
         if len(self.owners) > 0 and not is_traced:
             tracked = [
                 new if own is None else stand_for(new, own) for new, own in zip(tracked, self.owners, strict=True)

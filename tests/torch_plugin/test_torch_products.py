@@ -159,6 +159,32 @@ def test_in_a_compiled_graph(product, want):
     assert close(torch.compile(product, backend="eager", fullgraph=True)(X), want)
 
 
+class Rounded(torch.autograd.Function):  # straight through
+    @staticmethod
+    def forward(_ctx, x):
+        return torch.round(x)
+
+    @staticmethod
+    def backward(_ctx, cotangent):
+        return 3.0 * cotangent
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of Dynamo itself
+@pytest.mark.parametrize(
+    "product",
+    [
+        grad(lambda x: Rounded.apply(x).sum()),
+        lambda x: grad(lambda m: Rounded.apply(m["x"]).sum())({"x": x, "n": 1})["x"],
+        lambda x: vjp(lambda x: 1.0 * Rounded.apply(x), x)[1](torch.ones(2))[0],
+        lambda x: jacobian(lambda x: 1.0 * Rounded.apply(x), chunk_size=1)(x).sum(0),
+    ],
+)
+def test_a_function_with_a_rule_keeps_it_in_a_compiled_gradient(product):
+    torch._dynamo.reset()
+    assert close(torch.compile(product, backend="eager", fullgraph=True)(X), [3.0, 3.0])
+    assert close(product(X), [3.0, 3.0])
+
+
 def test_an_operation_without_forward_mode_is_transposed():
     torch.manual_seed(0)
     image, grid = torch.rand(1, 1, 4, 4), torch.rand(1, 2, 2, 2) * 2 - 1
