@@ -35,6 +35,8 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 # Programs of a few operations run once or twice: a tenth of their time. `make support` runs the suite with all of XLA.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# Arrays of a few numbers in the library sparse: 4 s.
+os.environ["NUMBA_DISABLE_JIT"] = "1"
 # Nobody reads where in the source an operation of a program comes from.
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 
