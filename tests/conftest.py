@@ -24,14 +24,19 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 if any(found.version.startswith("0.10.") for found in importlib.metadata.distributions(name="jaxlib")):
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
-# What XLA has compiled it need not compile again, here and in the processes of a test. Each worker has a folder of its
-# own, for JAX writes an entry in place, and another worker could read half of it.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="adprotocol-jax-")
+# What XLA has compiled it need not compile again. The first process makes a folder, and the others find its name. Each
+# has a part of its own for processes of its tests: JAX writes an entry in place, and another could read half of it.
+if "ADPROTOCOL_TESTS" not in os.environ:
+    os.environ["ADPROTOCOL_TESTS"] = tempfile.mkdtemp(prefix="adprotocol-tests-")
+    atexit.register(shutil.rmtree, os.environ["ADPROTOCOL_TESTS"], ignore_errors=True)
+COMPILED = Path(os.environ["ADPROTOCOL_TESTS"])
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED / os.environ.get("PYTEST_XDIST_WORKER", "alone"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 # Programs of a few operations run once or twice: a tenth of their time. `make support` runs the suite with all of XLA.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# Arrays of a few numbers in the library sparse: 4 s.
+os.environ["NUMBA_DISABLE_JIT"] = "1"
 # Nobody reads where in the source an operation of a program comes from.
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 
@@ -107,6 +112,20 @@ def pytest_collection_finish():
     if "jax" in sys.modules:
         importlib.import_module("adprotocol_jax.conformance").share_contexts()
     keep()
+
+
+def share_what_is_compiled():
+    """Let the workers share what they compile: a third of what one needs, another has compiled."""
+    entries = importlib.import_module("jax._src.lru_cache")
+
+    def put(self, key, value):
+        begun = self.path / f"{key}-{os.getpid()}"
+        begun.write_bytes(value)
+        begun.replace(self.path / f"{key}{entries._CACHE_SUFFIX}")
+
+    entries.LRUCache.put = put
+    sys.modules["jax"].config.update("jax_compilation_cache_dir", str(COMPILED / "shared"))
+    importlib.import_module("jax.experimental.compilation_cache.compilation_cache").reset_cache()
 
 
 def keep():

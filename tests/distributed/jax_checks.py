@@ -209,7 +209,7 @@ CHECKS = {
     **{
         f"shard_map, {name}, check_vma={vma}": lambda name=name, vma=vma: check_shard_map(name, vma)
         for name in FUNCTIONS
-        for vma in ((True, False) if name in ("layer", "psum", "predicate") else (True,))
+        for vma in ((True, False) if name == "predicate" else (True,))
     },
     "grad inside of shard_map": check_grad_inside_shard_map,
     "predicate that differs": check_predicate_that_differs_over_devices,

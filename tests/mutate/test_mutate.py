@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mutate import draw, trial
-
 ROOT = Path(__file__).parent.parent.parent
 
 TOY = '''"""A toy: if not, 1 + 1."""
@@ -83,6 +81,8 @@ def toy(tmp_path):
 
 
 def test_the_mutants_of_a_toy_are_of_its_code_one_of_each_place_and_the_same_for_a_seed(toy):
+    from mutate import draw  # its cosmic-ray takes a second to import
+
     once, again, other = ([*draw.mutants(toy, ["toy.py"], seed)] for seed in (1, 1, 2))
     assert once == again != other
     assert len(once) == len({mutant.spec.start_pos for mutant in once})
@@ -109,6 +109,8 @@ def test_those_live_that_no_test_sees_and_one_that_hangs_dies(toy, tmp_path):
 
 
 def test_the_tests_of_a_module_are_there_and_those_of_its_name_and_of_its_layer(monkeypatch):
+    from mutate import trial
+
     monkeypatch.chdir(ROOT)
     first, named, layer, suite, whole = trial.circles("adprotocol/_hooks/label.py")
     assert first == [trial.TOYAD]
