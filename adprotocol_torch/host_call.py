@@ -168,4 +168,7 @@ torch.library.register_fake("adprotocol::host_call", _without_values, lib=_LIBRA
 def _torch_dtype(dtype: Any) -> torch.dtype:
     import numpy as np  # noqa: PLC0415  (as above)
 
-    return dtype if isinstance(dtype, torch.dtype) else _of_torch(np.empty(0, dtype)).dtype
+    try:
+        return dtype if isinstance(dtype, torch.dtype) else _of_torch(np.empty(0, dtype)).dtype
+    except TypeError as error:
+        raise RuleError(f"the like of a host function tells the dtype {dtype}, which PyTorch does not take") from error

@@ -41,9 +41,7 @@ def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]
 
     def flatten(instance: Any) -> tuple[list[Any], Any, list[str]]:
         children, context = with_keys(instance)
-        # A key holds one thing: a name, a key of a mapping, an index.
-        names = [str(next(iter(vars(key).values()), key)) for key, _ in children]
-        return [child for _, child in children], context, names
+        return [child for _, child in children], context, [_name(key) for key, _ in children]
 
     return flatten, unflatten
 
@@ -74,6 +72,11 @@ def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any,
 
 def _as_tuples(metadata: Any) -> Any:
     return tuple(map(_as_tuples, metadata)) if isinstance(metadata, list) else metadata
+
+
+def _name(key: Any) -> str:
+    # Of GetAttrKey, MappingKey, SequenceKey.
+    return str(next((getattr(key, name) for name in ("name", "key", "idx") if hasattr(key, name)), key))
 
 
 def register_label() -> None:

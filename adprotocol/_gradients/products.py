@@ -253,15 +253,16 @@ def _jvp_by_vjp(binding: Binding, function: Function, leaves: list[Any], tangent
     them, or leaves the framework, is not transposed as it pulls: ``<u, push(t)> == <pull(u), t>`` is asked.
     """
     vjp: Any = binding.vjp
-    as_like = binding.functions("jvp", "as_like").as_like
+    functions = binding.functions("jvp", "as_like")
+    as_like, in_numpy = functions.as_like, getattr(functions, "in_numpy", identity)
     outputs, others, pull = vjp(function, leaves, False)  # noqa: FBT003  (hooks are called by position)
     names = {dtype_name(getattr(array, "dtype", None)) for array in (*outputs, *leaves)}
     tolerance = 0.1 if names & {"float16", "bfloat16"} else 1e-6 if names <= {"float64", "complex128", "None"} else 1e-3
     try:
         # The larger where a value is small beside others, as in another unit: there the product shows what is lost too.
         norm = _product(binding, outputs, outputs)[1] ** 0.5 or 1.0
-        values = non_differentiable(outputs)
-        drawn = [as_like(as_like(_drawn(y), y) * (norm / (abs(y) + 10.0 * tolerance * norm)), y) for y in values]
+        values = [(y, norm / (abs(in_numpy(y)) + 10.0 * tolerance * norm)) for y in non_differentiable(outputs)]
+        drawn = [as_like(as_like(_drawn(y), y) * as_like(weight, y), y) for y, weight in values]
         pulled, _, push = vjp(lambda cotangents: (pull(cotangents), []), drawn, False)  # noqa: FBT003
         moved = push(tangents)
         (one, size), (other, other_size) = (_product(binding, *pair) for pair in ((moved, drawn), (pulled, tangents)))

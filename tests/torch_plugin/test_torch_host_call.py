@@ -144,7 +144,7 @@ def test_a_dtype_that_numpy_has_not_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(RuleError, match="from the package ml_dtypes alone; install it, or convert"):
         host_function(np.sin)(torch.ones(2, dtype=torch.bfloat16))
-    with pytest.raises(TypeError, match=r"of type numpy.longdouble. The only supported types are"):
+    with pytest.raises(RuleError, match="tells the dtype float128, which PyTorch does not take"):
         host_function(np.sin, like=lambda x: x.astype(np.longdouble))(torch.ones(2))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -215,7 +216,8 @@ def reads_parameters_anew(h: Checked, transforms: str) -> None:
 
     for w in (2.0, 3.0):
         for x, slope in ((4.0, 32.0 * w), (-4.0, 2.0 * (w - 4.0))):
-            got = h.nest(transforms, lambda w, x=x: loss(w, h.array(x)))(h.array(w))
+            of_w: Callable[[Any], Any] = partial(loss, x=h.array(x))
+            got = h.nest(transforms, of_w)(h.array(w))
             h.assert_equal(got, slope, f"the gradient at w = {w}, x = {x}")
     _PARAMETERS.clear()
 
