@@ -53,6 +53,10 @@ class Derivative:
         """Return whether an array may have a tangent."""
         raise NotImplementedError
 
+    def like(self, value: Any, array: Any) -> Any:
+        """Return what a rule returned or NumPy computed, None for zeros, in the dtype and on the device of an array."""
+        return self.rule.as_like(value, array)
+
     def transpose(self, fun: Linear, zeros: list[Any]) -> Linear:  # noqa: ARG002  (the signature of those that do)
         """Return the transpose of `forward` or `backward` at `zeros`, by the reverse mode of the framework."""
         raise RuleError(
@@ -87,7 +91,7 @@ class Derivative:
         if not self.rule.has_vjp:
             return self._transposed(self.forward, self.inputs, self.outputs, cotangents)
         gradients = self.rule.vjp(self.needed, cotangents, self.results, self.outline, self.arrays)
-        return list(map(self.rule.as_like, gradients, self.inputs))
+        return list(map(self.like, gradients, self.inputs))
 
     def forward(self, tangents: Sequence[Any]) -> list[Any]:
         """Return the tangents of the outputs, given those of the inputs."""
@@ -95,11 +99,11 @@ class Derivative:
             return self._transposed(self.backward, self.outputs, self.inputs, tangents)
         of_inputs = iter(tangents)
         full = [
-            next(of_inputs) if need else self.rule.as_like(None, array) if self.is_inexact(array) else None
+            next(of_inputs) if need else self.like(None, array) if self.is_inexact(array) else None
             for array, need in zip(self.arrays, self.needed, strict=True)
         ]
         pushed = self.rule.jvp(full, self.results, self.outline, self.arrays)
-        return list(map(self.rule.as_like, pushed, self.outputs))
+        return list(map(self.like, pushed, self.outputs))
 
     def not_linear(self) -> RuleError:
         """Return the error for a rule that is to be transposed, but is not linear in what flows."""
@@ -134,9 +138,9 @@ class Derivative:
         Raise `RuleError` if it shows the contrary.
         """
         # Large, so that what clips at usual values shows.
-        moved = [self.rule.as_like(1e3 * _probe(source, 0.0), source) for source in sources]
-        weights = [self.rule.as_like(_probe(target, 0.5), target) for target in targets]
-        zeros = [self.rule.as_like(None, source) for source in sources]
+        moved = [self.like(1e3 * _probe(source, 0.0), source) for source in sources]
+        weights = [self.like(_probe(target, 0.5), target) for target in targets]
+        zeros = [self.like(None, source) for source in sources]
         terms = self._products(fun(moved), weights)
         size = sum(abs(term).sum() for term in terms)
         # A rule that gives infinity, or zero, at these arguments tells nothing.
@@ -167,7 +171,7 @@ class Derivative:
         depths[name] += 1
         try:
             self.check_linear(mode, sources, targets)
-            zeros = [self.rule.as_like(None, source) for source in sources]
+            zeros = [self.like(None, source) for source in sources]
             return self.transpose(mode, zeros)(list(flowing))
         finally:
             depths[name] -= 1
