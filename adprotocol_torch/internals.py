@@ -222,8 +222,7 @@ def is_differentiating() -> bool:
 
     The tape leaves no mark: there the leaves alone know.
     """
-    derivatives = (Transform.Grad, Transform.Jvp)
-    return is_in_forward_mode() or any(level.key() in derivatives for level in interpreters())
+    return is_in_forward_mode() or any(level.key() in (Transform.Grad, Transform.Jvp) for level in interpreters())
 
 
 def shards(module: Any) -> list[torch.Tensor]:
@@ -317,10 +316,8 @@ is_batched_by_autograd: Callable[[torch.Tensor], bool] = torch._C._functorch.is_
 
 def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
     """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
-    if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:
-        return None
-    device = tensors[0].device.type
-    if not torch.amp.is_autocast_available(device):
+    device = tensors[0].device.type if len(tensors) else ""
+    if not (torch._C._is_any_autocast_enabled() and device and torch.amp.is_autocast_available(device)):
         return None
     return device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
@@ -365,8 +362,7 @@ def stand_for(tensor: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tens
     held = tensor.__dict__
     if parameter.__dict__:  # a wrapper's inner tensors are attributes too, and are its own
         held.update({**parameter.__dict__, **held})
-    held["_is_param"] = True  # what ``isinstance`` looks for
-    held["_adprotocol_parameter"] = parameter
+    held.update(_is_param=True, _adprotocol_parameter=parameter)  # the first is what ``isinstance`` looks for
     return tensor
 
 
