@@ -31,15 +31,13 @@ def refuse_first_pass() -> None:
     again, is so in the second. Walking the stack costs about 1 µs for 30 frames; PyTorch leaves no other mark.
     """
     for local in _frames(_REENTRANT, sys._getframe(1)):  # noqa: SLF001
-        # Edges exist only if gradients were on around the checkpoint: else nothing runs again, unless a checkpoint
-        # around this one does, whose first pass is without gradients too.
+        # As in `_forward`.
         if any(node is not None for node, _ in local["ctx"].next_functions):
-            msg = (
+            raise UndecidableError(
                 "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the "
                 "function first without gradients and then again with them: a branch on the answer would return the "
                 f"value of one run and the gradient of the other. {remedy('reentrant-checkpoint')}"
             )
-            raise UndecidableError(msg)
 
 
 class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
@@ -94,6 +92,10 @@ def refused(what: str) -> UndecidableError:
 
 
 def _forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
+    # Edges exist only if gradients were on around the checkpoint: else nothing runs again, unless a checkpoint around
+    # this one does, whose first pass is without gradients too. A graph of such a pass must not serve a first one.
+    if not any(node is not None for node, _ in ctx.next_functions):
+        return _FORWARD(ctx, function, *args)
     FIRST_PASSES.append(None)
     try:
         return _FORWARD(ctx, function, *args)

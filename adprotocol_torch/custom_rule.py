@@ -72,12 +72,11 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     constants = [array.detach() for array in arrays] if is_tracked else list(arrays)
     name = call.rule.name
     if tracked and internals.is_exporting():
-        msg = (
+        raise RuleError(
             f"torch.export traces {name} with arguments that require a gradient, but the exported program would not "
             "have its derivative rule. Export under torch.no_grad() what only computes values; for training, make an "
             "operator of it, torch.library.custom_op with register_autograd"
         )
-        raise RuleError(msg)
     msg = f"the function {name}, which has a derivative rule, changes an argument in place; change a copy"
     returned, call.outline = unchanged(tracked, lambda: call.rule.fun(constants), msg)
     results = as_results(returned, arrays)
@@ -183,12 +182,11 @@ def _of_a_rule(saved: torch.Tensor) -> torch.Tensor:
 
 
 def _refuse(*_: Any) -> NoReturn:
-    msg = (
+    raise RuleError(
         "a graph that make_fx made is differentiated through a function with a derivative rule, which it does not "
         "hold; trace the gradient, make_fx(torch.func.grad(...)), or make an operator of the function, "
         "torch.library.custom_op with register_autograd"
     )
-    raise RuleError(msg)
 
 
 # since torch 2.15: a detach in a graph is recorded as an alias, which has a derivative.

@@ -98,18 +98,16 @@ class _HostRule:
                 results = run(rows, lead + 1) if self.is_batch else run(rows)
                 for result in results:
                     if result.shape[lead : lead + 1] != (size,):
-                        msg = (
+                        raise RuleError(
                             f"a host function with batched=True was given {size} rows, and returned an array of shape "
                             f"{tuple(result.shape)}; return one result for each row, in leading axes"
                         )
-                        raise RuleError(msg)
                 return results
             if size == 0 and self.types is None:
-                msg = (
+                raise RuleError(
                     "a host function is batched with no rows, so nothing tells the shapes of its results; give it "
                     "host_function(like=...)"
                 )
-                raise RuleError(msg)
             if size == 0:
                 return [_of_numpy(torch.empty((0, *shape), dtype=dtype)) for shape, dtype in self.types]
             results = [run([array[i] for array in rows]) for i in range(size)]
@@ -138,11 +136,10 @@ def _in_graph(key: str, arrays: Tensors) -> Tensors:
 def _without_values(key: str, arrays: Tensors) -> Tensors:
     types = _IN_GRAPHS[key].types
     if types is None:
-        msg = (
+        raise RuleError(
             "a host function is called where torch.compile or another tracer needs the shapes and dtypes of its "
             "results; tell them, host_function(like=...)"
         )
-        raise RuleError(msg)
     return [torch.empty(shape, dtype=dtype, device=arrays[0].device) for shape, dtype in types]
 
 

@@ -81,12 +81,11 @@ class TensorDerivative(Derivative):
 
     def _refuse_numpy(self, given: Tensors) -> None:
         if any(map(within_gradient, given)):
-            msg = (
+            raise RuleError(
                 f"a derivative rule of {self.rule.name} returned an array of NumPy for tensors that are differentiated "
                 "again, so that this derivative would be lost; compute with tensors in the rule, or make the rule a "
                 "host function, which is differentiated once"
             )
-            raise RuleError(msg)
 
     def _applied(self, flowing: Tensors, rule: Callable[[], Tensors]) -> Tensors:
         # Others compute with these: a cotangent of several terms is one tensor.
@@ -170,11 +169,10 @@ class BatchedRule:
         def run(arrays: Tensors) -> Tensors:
             returned, outline = self.rule.fun(arrays)
             if outline.objects:
-                msg = (
+                raise RuleError(
                     f"{self.rule.name} returned {outline.objects} as residuals under torch.vmap, which cannot be "
                     "batched; return structures of tensors as residuals, or call it in a loop"
                 )
-                raise RuleError(msg)
             outlines.append(outline)
             return as_results(returned, arrays)
 

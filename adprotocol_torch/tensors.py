@@ -53,11 +53,10 @@ def tensor_of(leaf: Any) -> torch.Tensor:
     if torch.compiler.is_dynamo_compiling():
         return torch.as_tensor(leaf)  # a tensor in the graph, in which an array has no flags and no mask
     if hasattr(leaf, "mask"):
-        msg = (
+        raise SelectionError(
             f"PyTorch would ignore the mask of {full_kind_of(leaf)}, so it cannot "
             f"differentiate with respect to it. {remedy('masked-arrays')}"
         )
-        raise SelectionError(msg)
     # PyTorch warns about read-only NumPy arrays, and refuses negative strides.
     shared = leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)
     return torch.as_tensor(leaf if shared else leaf.copy())
