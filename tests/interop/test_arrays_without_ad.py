@@ -1,7 +1,6 @@
 """Every public function on the arrays of libraries that have no AD: these are constants, as NumPy's are."""
 
 import dataclasses
-import types
 import unittest
 import warnings
 
@@ -446,19 +445,6 @@ def test_a_series_of_tensors_is_asked_for_its_elements():
     tracked = torch.ones((), requires_grad=True)
     assert within_gradient(pd.Series([tracked, 1.0])) is True
     assert within_gradient(pd.Series([tracked.detach(), "a"])) is False
-
-
-def test_settings_with_shape_and_dtype_are_leaves_of_models():
-    @dataclasses.dataclass
-    class Agent:
-        weight: jax.Array
-        space: object
-
-    space = types.SimpleNamespace(shape=(3,), dtype="float32")
-    for setting in (space, jax.ShapeDtypeStruct((3,), jnp.float32)):
-        gradient = grad(lambda agent: (agent.weight**2).sum())(Agent(jnp.ones(2), setting))
-        assert gradient.weight.tolist() == [2.0, 2.0]
-        assert gradient.space is None
 
 
 def test_dtypes_of_two_libraries_are_not_compared():

@@ -173,14 +173,6 @@ def ours(x):
     return adprotocol.grad(fourth)(x)
 
 
-def create_graph(f):
-    def g(x):
-        x = x.detach().requires_grad_()
-        return torch.autograd.grad(f(x).sum(), x, create_graph=True)[0]
-
-    return g
-
-
 def sum_of(f):
     return lambda x: f(x).sum()
 
@@ -393,6 +385,3 @@ def test_a_compiled_function_is_differentiated():
     fast = torch.compile(lambda x: x**4, backend=backend)
     close(adprotocol.grad(lambda x: adprotocol.grad(lambda x: fast(x).sum())(x).sum())(X), G2)
     close(vmap(adprotocol.grad(torch.compile(fourth, backend="eager", fullgraph=True)))(X[:, None])[:, 0], G1)
-
-
-# T6: as many nodes and saved tensors as by hand.
