@@ -1,6 +1,7 @@
 """custom_derivative: whose derivative it is, of which order and in which mode."""
 
 import copy
+import dataclasses
 import functools
 import pickle
 
@@ -231,6 +232,25 @@ def test_the_function_is_not_differentiated_by_what_an_object_holds_where_no_arg
         ad.derivative(loss)(ad.make(X))
     holder.value = 3.0
     assert f(2.0) == 6.0
+
+
+@with_rules
+def test_methods_have_rules(ad):
+    @dataclasses.dataclass
+    class Scaled:
+        scale: object
+
+        @custom_derivative
+        def __call__(self, x):
+            return self.scale * x
+
+        @__call__.defvjp
+        def _(cotangent, returned, self, x):  # noqa: N805
+            return Scaled(10.0 * cotangent * x), 100.0 * cotangent * self.scale
+
+    x = ad.make(X)
+    assert close(ad.derivative(lambda s: Scaled(s)(x))(ad.make(2.0)), 10.0 * X)
+    assert close(ad.derivative(Scaled(ad.make(2.0)))(x), 200.0)
 
 
 class Strict:

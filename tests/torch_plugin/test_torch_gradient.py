@@ -18,8 +18,8 @@ X = torch.tensor([1.0, 2.0, -1.0])
 V = torch.tensor([1.0, 0.5, 2.0])
 TWO = torch.tensor(2.0)
 
-# The gradient of the sum of fourth powers, and the next derivatives.
-G1, G2, G3 = 4 * X**3, 12 * X**2, 24 * X
+# The gradient of the sum of fourth powers, and the next derivative.
+G1, G2 = 4 * X**3, 12 * X**2
 
 
 def fourth(x):
