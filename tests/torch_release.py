@@ -20,9 +20,6 @@ needs_branches_in_called_code = pytest.mark.skipif(
 )
 
 # What the errors of PyTorch say, in one release and another.
-REFUSES_TRANSFORMS = r"functorch|torch\.func"
-REFUSES_IN_CHECKPOINT = "HigherOrderOperator"  # not until 2.11, which does it
-NOT_CAPTURED = "branch|captured completely"
 REFUSES_DUALS = "dual_level|dual tensor"
 
 

@@ -489,7 +489,6 @@ def returns(hook, returned):
 BROKEN = {
     ("within_gradient",): {
         "answers-are-text": returns("within_gradient", "yes"),
-        "answers-are-none": returns("within_gradient", None),
         "several-answers-are-text": returns("any_within_gradient", "yes"),
         "answers-are-negated": {
             "within_gradient": lambda real, value: not found if isinstance(found := real(value), bool) else ~found
@@ -593,13 +592,7 @@ BROKEN = {
     },
     ("value_and_grad",): {
         "frozen-leaves-are-none": returns("freeze", None),
-        "gradients-are-detached": after(
-            lambda value, aux, slopes: (constant(value), constants(aux), list(map(constant, slopes)))
-        ),
         "gradients-are-doubled": after(lambda value, aux, slopes: (value, aux, [2.0 * s + 1 for s in slopes])),
-        "gradients-are-of-the-widest-precision": after(
-            lambda value, aux, slopes: (value, aux, [toyad.cast(s, "float64") for s in slopes])
-        ),
         "gradients-fill-variables": after(
             lambda value, aux, slopes: (toyad.backward(value, 1.0), (value, aux, slopes))[1]
         ),
@@ -610,7 +603,6 @@ BROKEN = {
         },
         "values-of-gradients-are-zero": after(lambda value, aux, slopes: (value * 0.0, aux, slopes)),
         "values-are-detached": outside(constant),
-        "values-have-the-double-derivative": outside(toyad.Custom(lambda v: v, lambda _, t: t * 2.0)),
         "cotangents-of-values-are-ignored": outside(toyad.Custom(lambda v: v, lambda _, t: t * 0.0 + 1.0)),
         "values-widen": outside(widened),
         "values-forget-what-was-given": {
@@ -649,9 +641,6 @@ BROKEN = {
         "pulls-ignore-the-cotangent": pulls(lambda pull, ys, _: pull(list(map(one, ys)))),
         "pulls-take-none-for-one": pulls(
             lambda pull, ys, cts: pull([one(y) if ct is None else ct for y, ct in zip(ys, cts, strict=True)])
-        ),
-        "pulls-sum-their-outputs": pulls(
-            lambda pull, ys, cts: [sum(found) for found in zip(pull(cts), pull(list(map(one, ys))), strict=True)]
         ),
         "a-later-pull-is-stale": pulls(lambda pull, _, cts, kept={}: kept.setdefault(pull, pull(cts))),
         "calls-run-the-function-twice": {
@@ -721,9 +710,6 @@ BROKEN = {
         "custom_rule-widens-scalars": {"custom_rule": lambda real, *given: changed(widened, *real(*given))},
         "rules-run-twice": {f"{RULE}.vjp": lambda real, *given: (real(*given), real(*given))[1]},
         "errors-in-rules-leave-recording-off": {f"{RULE}.vjp": left_quiet},
-        "cotangents-are-transposed": {
-            f"{RULE}.vjp": lambda real, self, needed, cts, *rest: real(self, needed, list(map(transposed, cts)), *rest)
-        },
         "errors-in-rules-stop-variables": {"vjp": stopping_variables},
         "cotangents-of-views-are-transposed": {f"{RULE}.vjp": strided},
         "narrow-gradients-are-zero": {f"{RULE}.vjp": no_narrow},
@@ -732,11 +718,6 @@ BROKEN = {
         },
         "what-no-rule-reads-is-a-shape": {f"{RULE}.vjp": blank},
         "rules-turn-gradients-round": {f"{RULE}.vjp": lambda real, *given: real(*given)[::-1]},
-        "integers-have-zero-tangents": {
-            f"{RULE}.jvp": lambda real, self, ts, *rest: real(
-                self, [toyad.zeros(a) if t is None else t for t, a in zip(ts, rest[-1], strict=True)], *rest
-            )
-        },
     },
     ("custom_derivative", "host_function"): {
         "rules-are-ignored": {"custom_rule": lambda _, rule, arrays: changed(toyad.lift, *rule.fun(arrays))},
@@ -748,10 +729,6 @@ BROKEN = {
     },
     ("host_function",): {
         "results-of-the-host-are-none": returns("host_call", None),
-        "host-functions-own-their-arguments": {
-            f"{HOST}.HostCall.__call__": lambda real, *given: (real(*given), real(*given))[1],
-            f"{HOST}.read_only": lambda _, value: value,
-        },
         "host-functions-write-into-their-arguments": {f"{HOST}.read_only": lambda _, value: value},
         "host-functions-keep-their-results": {f"{HOST}.HostCall._array": lambda _, _self, leaf: leaf},
         "host-functions-refuse-parameters": refusing(lambda array: getattr(array, "trains", False)),

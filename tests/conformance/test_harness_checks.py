@@ -35,8 +35,6 @@ def test_every_capability_has_a_check():
 
 WRONG = {
     "array None": ({"array": lambda self, value: None}, "array", "array(3.0) returned None"),
-    "array float": ({"array": lambda self, value: float(np.mean(value))}, "array", "array(3.0) returned 3.0, a float"),
-    "array list": ({"array": lambda self, value: [value]}, "array", "array(3.0) returned [3.0], a list"),
     "array of floats alone": (
         {"array": lambda self, value: toyad.array(np.asarray(value, float))},
         "integer arrays",
@@ -53,10 +51,8 @@ WRONG = {
         "to_numpy",
         "to_numpy(array(3.0)) has shape (1,); () was expected",
     ),
-    "to_numpy None": ({"to_numpy": lambda self, array: None}, "to_numpy", "to_numpy(array(3.0)) is None"),
     "to_numpy wrong": ({"to_numpy": lambda self, array: np.asarray(1.0)}, "to_numpy", "is 1.; 3. was expected"),
     "grad None": ({"grad": lambda self, fun: None}, "grad", "grad of the harness returned None, a NoneType"),
-    "grad number": ({"grad": lambda self, fun: 12.0}, "grad", "grad of the harness returned 12.0, a float"),
     "grad of None": ({"grad": lambda self, fun: lambda *xs: None}, "grad", "is None; 12. was expected"),
     "grad tuple": ({"grad": lambda self, fun: lambda *xs: (toyad.array(12.0),)}, "grad", "shape (1,)"),
     "grad wrong": ({"grad": lambda self, fun: lambda x, *y: 0.0 * x}, "grad", "is 0.; 12. was expected"),
@@ -83,11 +79,6 @@ WRONG = {
     "jit runs": ({"jit": lambda self, fun: fun(toyad.array(3.0), toyad.array(1.0))}, "jit", "object is not callable"),
     "compile wrong": ({"compile": lambda self, fun: lambda *xs: 2.0 * fun(*xs)}, "compile", "20.; 10. was expected"),
     "vmap nothing": ({"vmap": lambda self, fun: lambda *xs: xs[0]}, "vmap", "vmap of a * b + 1 has shape (2,)"),
-    "vmap first": (
-        {"vmap": lambda self, fun: lambda *xs: toyad.vmap(lambda x: fun(x, *xs[1:]))(xs[0])},
-        "vmap",
-        "vmap of a * b + 1",
-    ),
     "checkpoint None": ({"checkpoint": lambda self, fun: lambda *xs: None}, "checkpoint", "None; 10. was expected"),
     "scan order": (
         {"scan": lambda self, fun, c, xs: toyad.scan(fun, c, xs)[::-1]},

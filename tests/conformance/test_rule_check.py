@@ -202,12 +202,3 @@ def test_values_under_vmap_are_those_of_a_loop(backend):
     f.defvjp(lambda ct, y, x: ((ct - y * (ct * y).sum()) / (x * x).sum() ** 0.5,))
     with pytest.raises(WrongAnswer, match="the value, vmap: gives"):
         check_rule(f, X, backend=backend)
-
-
-@on_every_backend
-def test_a_rule_may_refuse_a_second_derivative(backend):
-    f = custom_derivative(lambda x: x**3)
-    slope = host_function(lambda x: 3.0 * x**2, like=lambda x: x)
-    f.defvjp(lambda ct, y, x: (ct * slope(x),))
-    f.defjvp(lambda tangents, y, x: tangents[0] * slope(x))
-    assert "refused" in str(check_rule(f, X, backend=backend))

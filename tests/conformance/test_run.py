@@ -9,8 +9,7 @@ import toyad
 import toyad_adprotocol
 from small import Autograd, ToyHarness, made, ran, scenarios, toy
 
-import adprotocol
-from adprotocol.conformance import Absent, UsageError, checked, harness_of, run
+from adprotocol.conformance import Absent, UsageError, checked, run
 from adprotocol.conformance._run.result import EXPECTED, FAIL, HARNESS, NOT_APPLICABLE, PASS, PLUGIN, WRONG
 from adprotocol.extend import Divergence
 
@@ -263,11 +262,6 @@ def test_the_repro_runs_and_fails_in_the_same_way():
 def test_a_wrong_selection_is_refused(options, words):
     with pytest.raises(UsageError, match=words):
         run("numpy", **options)
-
-
-def test_harness_of_a_name_is_its_harness():
-    assert harness_of("numpy").name == "numpy"
-    assert adprotocol.within_gradient(harness_of("numpy").array(1.0)) is False
 
 
 def test_a_wrong_result_says_which_answer_is_wrong_and_under_what():

@@ -1,34 +1,13 @@
-"""`combine(..., like=model)`: one loop of gradient steps, differentiated itself, and structures that do not match."""
+"""`combine(..., like=model)`: a module inside of a structure, and structures that do not match."""
 
 import dataclasses
 
-import jax
 import pytest
 import torch
 from ad_backends import close
 
 from adprotocol import combine, grad, partition, tree_map
 from adprotocol.errors import TreeError
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    slope: object
-    offset: object
-    scale: object = dataclasses.field(default=2.0, metadata={"trainable": False})
-    name: str = "line"
-
-    def __call__(self, x):
-        return self.scale * self.slope * x + self.offset
-
-
-@dataclasses.dataclass(frozen=True)
-class RegisteredLine(Line):
-    pass
-
-
-# For jax.value_and_grad; adprotocol's own needs no registration.
-jax.tree_util.register_dataclass(RegisteredLine, data_fields=["slope", "offset", "scale"], meta_fields=["name"])
 
 
 class TorchLine(torch.nn.Module):

@@ -42,16 +42,11 @@ class Line:
         return self.at(x)
 
 
-@pytest.mark.parametrize("name", ["tensorflow", "", "JAX", "plain", "numpy", "adprotocol_jax"])
+@pytest.mark.parametrize("name", ["tensorflow", "", "JAX", "numpy", 3, True, ["jax"]])
 def test_an_unknown_backend_is_refused_with_those_that_there_are(name):
-    with pytest.raises(BackendError, match=f"backend={name!r} names no plugin; known plugins: .*'jax'"):
+    with pytest.raises(BackendError, match=r"names no plugin; known plugins: .*'jax'") as caught:
         grad(lambda x: x, backend=name)(2.0)
-
-
-@pytest.mark.parametrize("name", [3, True, np, ["jax"]])
-def test_a_backend_that_is_no_name_is_refused(name):
-    with pytest.raises(BackendError, match="names no plugin; known plugins"):
-        grad(lambda x: x, backend=name)(2.0)
+    assert f"backend={name!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -234,24 +229,15 @@ NO_AUTOGRAD = """
                 raise ModuleNotFoundError("No module named 'autograd'", name="autograd")
     sys.meta_path.insert(0, Blocked())
 """
-NONE_FOR_AUTOGRAD = """
-    import sys
-    sys.modules["autograd"] = None
-"""
-SAID = """
-    assert "adprotocol[autograd]" in message() and "backend=" in message(), message()
-    assert "autograd" in message(backend="autograd")
-"""
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        NONE_FOR_AUTOGRAD + REFUSED + SAID,
+def test_without_autograd_numbers_need_another_backend():
+    ran = run(
         NO_AUTOGRAD
         + REFUSED
-        + SAID
         + """
+    assert "adprotocol[autograd]" in message() and "backend=" in message(), message()
+    assert "autograd" in message(backend="autograd")
     assert "torch" not in sys.modules
     value, gradient = adprotocol.value_and_grad(lambda x: x**2, backend="torch")(3.0)
     assert "torch" in sys.modules and "jax" not in sys.modules
@@ -260,12 +246,8 @@ SAID = """
     assert type(gradient) is torch.Tensor
     assert float(adprotocol.grad(lambda x: x**2)(torch.tensor(3.0))) == 6.0
     assert "adprotocol[autograd]" in message()
-    """,
-    ],
-    ids=["none", "finder"],
-)
-def test_without_autograd_numbers_need_another_backend(code):
-    ran = run(code)
+    """
+    )
     assert ran.returncode == 0, ran.stderr
 
 

@@ -310,15 +310,6 @@ def test_an_object_that_hides_arrays_may_be_labelled():
     assert rest[0] is label
 
 
-def test_iterators_are_refused_and_not_used_up():
-    net = nn.Linear(1, 1)
-    items = iter([torch.ones(1)])
-    for iterator in (net.parameters(), items, map(abs, items), (x for x in items)):
-        with pytest.raises(OpaqueValueError, match="iterator"):
-            trainable({"params": iterator})
-    assert len(list(items)) == 1
-
-
 class Unclaimed:
     __array__ = None
 

@@ -126,12 +126,6 @@ def test_arrays_of_its_own_need_array_functions_and_reverse_mode_is_no_remedy(pl
     assert not hasattr(caught.value, "__notes__")
 
 
-@serving(Minimal)
-def test_four_hooks_differentiate_nothing(plugin):
-    with pytest.raises(errors.PluginError, match="neither the hook vjp nor jvp"):
-        grad(lambda x: x)(Owned())
-
-
 class Matrix(Array):
     """A matrix of floats, as all arrays of its system are; it has no dtype."""
 

@@ -165,18 +165,7 @@ def test_none_in_a_mask_stands_for_none_in_the_structure_only():
 
 
 @pytest.mark.parametrize(
-    "flag",
-    [
-        1,
-        0,
-        1.0,
-        "left",
-        jnp.asarray([True]),
-        torch.tensor([True]),
-        np.array([True]),
-        pytest.param(object(), id="object"),
-    ],
-    ids=lambda v: repr(v)[:20],
+    "flag", [1, "left", jnp.asarray([True]), np.array([True]), pytest.param(object(), id="object")], ids=repr
 )
 def test_a_mask_of_something_else_than_bools_is_refused_by_its_path(flag):
     # In the structure of the argument, and in that of its upper part.

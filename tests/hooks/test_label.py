@@ -151,16 +151,11 @@ def test_torch_functions_in_eager_mode():
 
 C = NonDifferentiable(A)
 AUTOGRAD = {
-    "label * x": (lambda x: C * x, A),
-    "x * label": (lambda x: x * C, A),
-    "label - x": (lambda x: C - x, [-1, -1]),
     "label / x": (lambda x: C / x, [-3.0, -1.0]),
-    "x / label": (lambda x: x / C, 1 / A),
     "x ** label": (lambda x: x**C, [3.0, 32.0]),
     "2 ** (label - x)": (lambda x: NonDifferentiable(2.0) ** x, np.log(2.0) * np.array([2.0, 4.0])),
     "label @ x": (lambda x: C @ x, A),
     "dot": (lambda x: anp.dot(C, x), A),
-    "dot, other side": (lambda x: anp.dot(x, C), A),
     "einsum": (lambda x: anp.einsum("i,i", C, x), A),
     "tensordot": (lambda x: anp.tensordot(x, C, 1), A),
     "stack": (lambda x: anp.stack([C, x]), [1, 1]),

@@ -1,4 +1,4 @@
-"""Equinox models in parts, and with leaves of kinds that JAX sees otherwise."""
+"""Equinox models with leaves of kinds that JAX sees otherwise."""
 
 import dataclasses
 
@@ -10,44 +10,13 @@ import optax
 import pytest
 
 import adprotocol
-from adprotocol import NonDifferentiable, combine, partition, trainable
+from adprotocol import combine, partition, trainable
 
 KEY = jax.random.key(1)
 
 
-class Regression(eqx.Module):
-    body: eqx.nn.MLP
-    head: eqx.nn.Linear
-    temperature: NonDifferentiable
-    shift: jax.Array = eqx.field(metadata={"trainable": False})
-    name: str = eqx.field(static=True, default="regression")
-
-    def __init__(self, key):
-        first, second = jax.random.split(key)
-        self.body = eqx.nn.MLP(1, 4, 8, 1, activation=jax.nn.tanh, key=first)
-        self.head = eqx.nn.Linear(4, 1, key=second)
-        self.temperature = NonDifferentiable(jnp.float32(2.0))
-        self.shift = jnp.ones(1)
-
-    def __call__(self, x):
-        return self.head(self.body(x)) / self.temperature + self.shift
-
-
 def arrays(model):
     return jax.tree.leaves(eqx.filter(model, eqx.is_array))
-
-
-def test_parts_are_those_of_equinox():
-    model = Regression(KEY)
-    ours, rest = partition(model, where=lambda path, leaf: eqx.is_inexact_array(leaf))
-    free, other = eqx.partition(model, lambda leaf: eqx.is_inexact_array(leaf) and leaf is not model.temperature.held)
-    assert jax.tree.structure(ours.body) == jax.tree.structure(free.body)
-    assert all(mine is theirs for mine, theirs in zip(*map(jax.tree.leaves, (ours, free)), strict=True))
-    assert ours.temperature is None
-    assert rest.body.activation is other.body.activation
-    # Each library's parts by the other's function.
-    assert combine(free, other).head.weight is eqx.combine(ours, rest).head.weight is model.head.weight
-    assert combine(ours, rest).temperature is model.temperature
 
 
 def test_layers_whose_numbers_are_no_parameters():

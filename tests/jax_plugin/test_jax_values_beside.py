@@ -41,7 +41,7 @@ def test_integers_lose_their_tracer():
     assert seen == [3, True]
 
 
-@pytest.mark.parametrize("container", [lambda v: {"a": v}, lambda v: [v], lambda v: (v, {"b": [v]})])
+@pytest.mark.parametrize("container", [lambda v: v, lambda v: {"a": v}, lambda v: [v], lambda v: (v, {"b": [v]})])
 def test_a_container_in_a_label_is_constant_by_its_leaves(container):
     def squares(model):
         return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(model))
@@ -53,6 +53,7 @@ def test_a_container_in_a_label_is_constant_by_its_leaves(container):
         assert all(leaf == 0.0 for leaf in jax.tree.leaves(gradient["k"]))
     tangents = jax.tree.map(jnp.ones_like, model)
     assert jax.jvp(squares, (model,), (tangents,))[1] == 6.0
+    assert jax.jvp(lambda x: NonDifferentiable(container(x)), (2.0,), (1.0,))[1].held == container(0.0)
 
 
 def test_literals_belong_to_jax():

@@ -302,7 +302,7 @@ def test_a_rule_that_leaves_torch_is_differentiated_once():
 
     f = with_rules(lambda x: (x * x).sum(), vjp)
     x = leaf(2.0, 3.0)
-    refused = pytest.raises(RuleError, match="NumPy for tensors that are differentiated")
+    refused = pytest.raises(RuleError, match="returned an array of NumPy for tensors that are differentiated")
     assert backward_of(f, x).tolist() == [4.0, 6.0]
     assert func.grad(f)(x.detach()).tolist() == [4.0, 6.0]
     assert adprotocol.grad(f)(x.detach()).tolist() == [4.0, 6.0]
@@ -337,16 +337,3 @@ def test_a_rule_by_parameters_is_no_derivative_of_a_compiled_function():
     nested = cube_sum({"weight": cube(dict(net.named_parameters()))})
     (gradient,) = torch.autograd.grad(nested, net.weight, create_graph=True)
     assert gradient.item() == 9 * 2.0**8
-
-
-@pytest.mark.parametrize("derivative", [adprotocol.grad, func.grad])
-def test_the_derivative_of_a_rule_that_leaves_pytorch_is_refused(derivative):
-    @custom_derivative
-    def square(x):
-        return (x * x).sum()
-
-    square.defvjp(lambda cotangent, _y, x: (np.array([2.0 * float(one) * float(cotangent) for one in x]),))
-    x = torch.tensor([0.7, 2.0])
-    torch.testing.assert_close(derivative(square)(x), 2 * x)
-    with pytest.raises(RuleError, match="returned an array of NumPy"):
-        derivative(lambda x: derivative(square)(x).sum())(x)

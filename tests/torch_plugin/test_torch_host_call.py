@@ -68,15 +68,6 @@ def test_a_solver_with_rules_equals_that_of_torch(kinds):
         )
 
 
-def test_a_rule_for_forward_mode_alone_that_calls_its_function_has_no_reverse_mode():
-    ours, plain = norm(made("jvp")), norm(inverted)
-    for name in ("jacfwd", "forward over forward"):
-        torch.testing.assert_close(TRANSFORMS[name](ours)(A), TRANSFORMS[name](plain)(A))
-    for name in ("grad", "backward", "hessian", "vmap"):
-        with pytest.raises(RuleError, match="no rule for reverse mode"):
-            TRANSFORMS[name](ours)(A)
-
-
 @pytest.mark.parametrize("run", [np.sum, lambda x: x[:2], lambda x: np.concatenate([x, x])])
 def test_a_batch_that_has_not_one_result_for_each_row_is_refused(run):
     for f, x in (

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import traceback
 import typing
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import attrs
 import flax.struct
@@ -26,9 +26,6 @@ from adprotocol import (
     within_gradient,
 )
 from adprotocol.errors import OpaqueValueError, TreeError
-
-T = TypeVar("T")
-
 
 # Dataclasses and attrs classes, whatever their options.
 
@@ -55,12 +52,6 @@ class FrozenSlots:
 class KeywordOnly:
     n: Any = 3
     a: Any
-
-
-@dataclasses.dataclass(eq=False, order=False, repr=False)
-class Bare(Generic[T]):
-    a: T
-    n: Any = 3
 
 
 @dataclasses.dataclass
@@ -110,11 +101,6 @@ class Immutable:
         raise AttributeError(name)
 
 
-@dataclasses.dataclass
-class Derived(Mutable):
-    """Without a decorator of its own it would have the same fields."""
-
-
 class Undecorated(Frozen):
     pass
 
@@ -137,14 +123,9 @@ class AttrsChecked:
     n: Any = attrs.field(default="3", converter=int, on_setattr=attrs.setters.validate)
 
 
-@attrs.define
-class AttrsDerived(AttrsDefine):
-    pass
-
-
 KINDS = [
-    Mutable, Frozen, FrozenSlots, KeywordOnly, Bare, NotInit, NotInitSlots, Checked, OwnNew, Immutable, Derived,
-    Undecorated, AttrsDefine, AttrsFrozen, AttrsChecked, AttrsDerived,
+    Mutable, Frozen, FrozenSlots, KeywordOnly, NotInit, NotInitSlots, Checked, OwnNew, Immutable,
+    Undecorated, AttrsDefine, AttrsFrozen, AttrsChecked,
 ]  # fmt: skip
 
 
