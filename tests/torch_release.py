@@ -19,6 +19,10 @@ needs_branches_in_called_code = pytest.mark.skipif(
     torch.__version__ < "2.13", reason=_lacks("refuses a torch.cond in code that a compiled graph calls")
 )
 
+needs_functions_in_compiled_gradients = pytest.mark.skipif(
+    torch.__version__ < "2.13", reason=_lacks("refuses a torch.autograd.Function in a compiled gradient of torch.func")
+)
+
 # What the errors of PyTorch say, in one release and another.
 REFUSES_DUALS = "dual_level|dual tensor"
 

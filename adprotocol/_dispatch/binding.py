@@ -162,7 +162,7 @@ _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 
 def checked(binding: Binding, hook: str, entries: Any, count: int) -> Any:
     """Return what a hook returned for several arrays, if there is an entry for each."""
-    if isinstance(entries, (list, tuple)) and len(entries) == count and type(None) not in map(type, entries):
+    if isinstance(entries, (list, tuple)) and len(entries) == count and type(None) not in list(map(type, entries)):
         return entries
     raise PluginError(
         f"the hook {hook} of the plugin {binding.framework!r} returned {shown(entries)}; it must return {count} "

@@ -7,6 +7,7 @@ import time
 import closeness
 import pytest
 import torch
+import torch_release
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol import grad, jacobian, jvp, vjp, within_gradient
@@ -169,6 +170,7 @@ class Rounded(torch.autograd.Function):  # straight through
         return 3.0 * cotangent
 
 
+@torch_release.needs_functions_in_compiled_gradients
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of Dynamo itself
 @pytest.mark.parametrize(
     "product",
