@@ -39,7 +39,7 @@ BUDGETS = (
     Budget("conformance without scenarios", 2180),
     Budget("scenarios", 9450),
     Budget("tests/conformance", 2680),
-    Budget("tests, all lines", 30_190),
+    Budget("tests, all lines", 30_200),
     Budget("declared divergences", 46),
     Budget("words of all pages", 31_400),
 )
