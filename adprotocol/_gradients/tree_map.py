@@ -5,7 +5,7 @@ from __future__ import annotations
 from adprotocol._gradients.structure import Structure
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._typing import TYPE_CHECKING, Any
-from adprotocol.messages import kind_of, quoted
+from adprotocol.messages import add_note, kind_of, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,10 +55,11 @@ def tree_map(fun: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[
     except TypeError as error:
         alone = [i for i, (leaf, *beside) in enumerate(rows) if leaf is not None and any(one is None for one in beside)]
         if alone:
-            error.add_note(
+            add_note(
+                error,
                 f"The function of tree_map gets {kind_of(structure.leaves[alone[0]])} at "
                 f"{quoted(structure.paths[alone[0]])} and None beside it, as a gradient has for what it leaves out: "
-                "map over trainable(tree) and combine, or let the function return the leaf where the other is None"
+                "map over trainable(tree) and combine, or let the function return the leaf where the other is None",
             )
         raise
     return structure.with_leaves(mapped)

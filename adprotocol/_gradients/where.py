@@ -10,7 +10,7 @@ from adprotocol._trees.traversal import is_container, tree_flatten
 from adprotocol._trees.treespec import LEAF, count_leaves, difference, text, treespecs_equal
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import SelectionError
-from adprotocol.messages import kind_of, nearest, quoted, shown
+from adprotocol.messages import add_note, kind_of, nearest, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,7 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
             answer = predicate(name, leaf)
         except TypeError as error:
             hint = _by_name(structure, predicate)
-            error.add_note(f"A where predicate is called with (path, leaf): write lambda path, leaf: ...{hint[1:]}")
+            add_note(error, f"A where predicate is called with (path, leaf): write lambda path, leaf: ...{hint[1:]}")
             raise
         if not _is_bool(answer):
             raise SelectionError(
@@ -200,7 +200,7 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
     if not _is_bool(flag):
         raise SelectionError(
             f"the where mask holds {shown(flag)}, {kind_of(flag)}, at {quoted(name)}; a mask holds bools, shaped as "
-            "the argument or of its upper part. Give strings to select by pattern, or a function of (path, leaf)"
+            "the argument or its upper part. Give strings to select by pattern, or a function of (path, leaf)"
         )
     return bool(flag)
 

@@ -17,7 +17,7 @@ from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._trees.traversal import tree_flatten
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import BranchMismatchError
-from adprotocol.messages import shown
+from adprotocol.messages import add_note, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,8 +63,8 @@ def _compare(true_fun: Any, false_fun: Any, operands: tuple[Any, ...], ran: dict
         branches.flattened(ran[True], ran[False])
         branches.compare()
     except Exception as error:
-        error.add_note(
-            f"raised because {VARIABLE} is set: a compiler traces both branches, so {name}, not chosen, ran too"
+        add_note(
+            error, f"raised because {VARIABLE} is set: a compiler traces both branches, so {name}, not chosen, ran too"
         )
         raise
 

@@ -1,5 +1,6 @@
 """ADPROTOCOL_CHECK_BRANCHES: what eager tests find of the branch not taken."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -78,6 +79,18 @@ def test_staged_branches_are_compared_by_the_framework():
     assert len(calls) == 1
     torch.vmap(lambda x: cond(x > 0.0, branch, lambda x: 2.0 * x, x))(torch.ones(2))
     assert len(calls) == 2
+
+
+def test_a_frozen_error_of_the_other_branch_comes_out_as_it_is():
+    @dataclasses.dataclass(frozen=True)
+    class RefusedError(Exception):
+        why: str
+
+    def refuse(_):
+        raise RefusedError("unused")
+
+    with pytest.raises(RefusedError):
+        cond(True, lambda x: x, refuse, jnp.ones(()))
 
 
 def test_other_errors_are_as_without_it():
