@@ -143,6 +143,25 @@ def pulled_often(h: Checked) -> None:
     h.check(runs == [1.0, 2.0], f"the functions ran {len(runs)} times in two calls")
 
 
+@scenario(needs=("grad", "operations", "sum"))
+def value_read_before_the_pull(h: Checked) -> None:
+    """The gradient behind each operation is the same after the value has been read, or the pull says why it has none.
+
+    Expect for each operation at (2, 3) what the system's gradient of the sum is.
+    """
+    x = h.array([2.0, 3.0])
+    for name, operation in h.operations().items():
+        if h.numpy(operation(x)).dtype.kind == "f":
+            slope = h.numpy(h.grad(lambda x, operation=operation: h.sum(operation(x)))(x))
+            value, pull = adprotocol.vjp(operation, x, backend=h.name)
+            cotangent = 0.0 * h.numpy(value) + 1.0
+            try:
+                pulled = pull(cotangent)[0]
+            except errors.ADProtocolError:
+                continue
+            h.assert_equal(pulled, slope, f"the gradient behind {name}")
+
+
 @scenario(needs=("grad", "variable"))
 def pulled_behind_a_backward_pass(h: Checked) -> None:
     """A backward pass of the system through a gradient leaves the pull alive, or the pull says what would have.

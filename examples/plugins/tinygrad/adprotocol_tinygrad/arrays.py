@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tinygrad import Tensor
 from tinygrad.dtype import strong_dtype
 
@@ -87,4 +88,5 @@ def with_storage(leaf: Any) -> Tensor:
 
 
 def _tensor(value: Any) -> Tensor:
-    return value if isinstance(value, Tensor) else Tensor(value)
+    # It takes arrays of NumPy and Python's numbers, and no scalars of NumPy.
+    return value if isinstance(value, Tensor) else Tensor(np.asarray(value) if isinstance(value, np.generic) else value)

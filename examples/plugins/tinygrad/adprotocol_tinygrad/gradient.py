@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tinygrad import Tensor
+from tinygrad.uop.ops import Ops
 
 from adprotocol.errors import UndecidableError
 from adprotocol.hookspecs import hookimpl
@@ -20,6 +21,11 @@ _CUT = (
     "adprotocol.grad was given a function that computes a tensor at once (realize, a TinyJit, or reading a result of "
     "contiguous or clone): tinygrad then forgets what it was computed from, and the derivative would be zero without a "
     "word. Take this out of the function, or put the whole gradient into the TinyJit"
+)
+
+_ASSIGNED = (
+    "pull was called after the value had been computed (numpy, item or realize), and the function assigns to a tensor: "
+    "tinygrad would assign again. Call pull before you read the value, or compute a new tensor in place of assign"
 )
 
 
@@ -74,12 +80,18 @@ def vjp(
         gradients = gradients_of(outputs[0]) if once else []
     finally:
         graph.numbers.difference_update(numbers)
+    # Graphs as they are now: a tensor that is computed before the pull leads to its buffer from then on.
+    nodes = [y.uop if isinstance(y, Tensor) else None for y in outputs]
 
     def pull(cotangents: list[Any] | None) -> list[Any]:
         if cotangents is None:
             return gradients
-        pairs = zip(outputs, cotangents, strict=True)
-        terms = [(y * ct).sum() for y, ct in pairs if ct is not None and isinstance(y, Tensor)]
+        terms = []
+        for y, node, ct in zip(outputs, nodes, cotangents, strict=True):
+            if ct is not None and node is not None:
+                if y.uop is not node and any(part.op is Ops.STORE for part in node.toposort()):
+                    raise UndecidableError(_ASSIGNED)
+                terms.append((Tensor(node) * ct).sum())
         graph.numbers.update(numbers)
         try:
             return gradients_of(sum(terms[1:], terms[0]) if terms else None)
