@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,7 +54,8 @@ class ArrayFunctions:
         """Return arrays like this one, of which number ``start + i`` has 1 at element i, and 0 elsewhere."""
         array = pt.as_tensor(array)
         shape, known = ArrayFunctions.shape(array), count if isinstance(count, int) else None
-        rows = pt.eye(count, pt.prod(array.shape, dtype="int64"), -start, dtype=array.type.dtype)
+        # `pt.prod` and `pt.eye` refuse to be pushed forward.
+        rows = pt.eq(pt.arange(count)[:, None] - start, pt.arange(math.prod(shape))).astype(array.type.dtype)
         return pt.specify_shape(rows.reshape((count, *shape)), [known, *array.type.shape])
 
     @staticmethod
