@@ -60,6 +60,8 @@ def prevent_gradient(value: Any, message: str) -> Any:
 @hookimpl
 def is_concrete(value: Any) -> bool:
     """Answer False for what depends on an argument of vmap or compile; under grad MLX computes when asked."""
+    if trace.is_applying_vjp():  # as a checkpoint runs its function again
+        return trace.has_values([value])
     return not (trace.is_tracing() and trace.is_open(value))
 
 
