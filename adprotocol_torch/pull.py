@@ -183,7 +183,7 @@ def separated(tensors: list[torch.Tensor], given: Tensors) -> list[torch.Tensor]
 
 
 def without_derivative(
-    results: Tensors, sources: list[torch.Tensor], refusal: Callable[[], Exception] = refused_second
+    results: Tensors, sources: Tensors, refusal: Callable[[], Exception] = refused_second
 ) -> list[torch.Tensor]:
     """Return results of which PyTorch has no derivative by their sources, which they refuse."""
     constants = [result.detach() for result in results]
