@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol_torch.internals import get_gradient_edge
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator
+    from collections.abc import Collection, Container, Iterable
 
     import torch
 
@@ -26,8 +26,6 @@ _random = random.Random()  # noqa: S311  (no secret)
 
 class Graph:
     """The nodes from which some tensors were computed, and the leaves at which they end."""
-
-    __slots__ = ("leaves", "nodes")
 
     def __init__(self) -> None:
         self.nodes: set[Any] = set()
@@ -57,13 +55,9 @@ class Graph:
                 leaves.append(leaf)
         _walked(nodes, len(nodes) - known)
 
-    def of(self, kind: str) -> Iterator[Any]:
-        """Yield the nodes of the class with a name."""
-        return (node for node in self.nodes if type(node).__name__ == kind)
-
-    def has(self, kind: str) -> bool:
-        """Return whether there is a node of the class with a name."""
-        return any(self.of(kind))
+    def of(self, kind: str) -> list[Any]:
+        """Return the nodes of the class with a name."""
+        return [node for node in self.nodes if type(node).__name__ == kind]
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:

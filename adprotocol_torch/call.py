@@ -27,10 +27,17 @@ _COMPILER = "torch._functorch.aot_autograd"
 class Call:
     """One call of the hook `vjp` by the engine."""
 
-    __slots__ = (
-        *("again", "calls", "has_history", "held", "hooks", "inputs", "is_compiled", "is_differentiable"),
-        *("is_second_step", "opened", "own", "owners", "sources", "start", "tensors", "tracked", "undo"),
-    )
+    # Whether something tracked is not a leaf.
+    has_history: bool = False
+    # The parameters tracked themselves that a graph holds already.
+    held: Sequence[torch.Tensor] = ()
+    # Whether outputs and results must be differentiable for a derivative outside of this call, and whether a compiled
+    # function made them.
+    again: bool = False
+    is_compiled: bool = False
+    is_second_step: bool = False
+    # What a derivative of the results would be by, where there is none.
+    sources: Sequence[torch.Tensor] = ()
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         """Begin the call."""
@@ -39,8 +46,6 @@ class Call:
         self.owners: list[torch.nn.Parameter | None] = owners_of(tensors)
         # Whether gradients are on around the call, so that what it returns may be differentiated.
         self.is_differentiable: bool = torch.is_grad_enabled()
-        # Whether something tracked is not a leaf.
-        self.has_history: bool = False
         # An entry for each time that this call is under way: now, and while a checkpoint or a pull needs it again, in
         # any thread. The leaves refer to it: while it is empty, nothing needs their gradient.
         self.opened: list[None] = [None]
@@ -81,9 +86,9 @@ class Call:
             for place, (new, owner) in enumerate(zip(tracked, owners, strict=True)):
                 if owner is not None and owner is not new:
                     self.hooks += [(place, hook) for hook in internals.gradient_hooks(owner)]
+            self.held = aliases.held(tracked, owners)
         # A function that changes a copy in place changes what the name stands for, not what was given.
-        self.inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if self.has_history else tracked.copy()
-        self.held: list[torch.Tensor] = aliases.held(tracked, owners) if owners else []
+        self.inputs: tuple[Any, ...] = tuple(map(autograd_graph.edge_of, tracked) if self.has_history else tracked)
         # The ids of what is tracked.
         self.own: set[int] = set(map(id, tracked))
         self.start: int = next_sequence_number()
@@ -133,30 +138,23 @@ class Call:
         return opened is None or len(opened) > 0
 
     def search(self, outputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-        """Walk the graph of tracked outputs, refuse what the engine gets wrong, and find what else is to be known.
-
-        That is whether outputs and results must be differentiable `again`, for a derivative outside of this call, and
-        whether a compiled function made them.
-        """
+        """Walk the graph of tracked outputs, refuse what the engine gets wrong, and find what else is to be known."""
         graph = autograd_graph.Graph()
         if outputs:
             self._search_outputs(outputs, graph)
-        # A leaf with a history, or something closed over.
-        self.again: bool = self.is_differentiable and (len(outputs) > 0 or len(results) > 0)
-        if self.again and not self.has_history:
-            if results:
+        if self.is_differentiable:
+            if results and not self.has_history:
                 graph.walk(results)
-            self.again = any(map(self.is_other, graph.leaves))
-        self.is_second_step: bool = False
-        if self.is_differentiable and self.calls.changes[0] == self.open:  # in no other call
-            if self.has_history:
-                self.is_second_step = aliases.is_second_step(self.tensors, *self.calls.last)
-            elif self.owners and not self.again:
-                own = [leaf for leaf, owner in zip(self.tracked, self.owners, strict=True) if leaf is owner]
-                self.calls.last = self.start, [(weakref.ref(leaf), internals.version_of(leaf)) for leaf in own]
-        self.is_compiled: bool = len(outputs) > 0 and _COMPILER in sys.modules and graph.has("CompiledFunctionBackward")
-        # What a derivative of the results would be by, where there is none.
-        self.sources: list[torch.Tensor] = []
+            # A leaf with a history, or something closed over.
+            self.again = len(outputs) + len(results) > 0 if self.has_history else any(map(self.is_other, graph.leaves))
+            if (self.has_history or self.owners) and self.calls.changes[0] == self.open:  # in no other call
+                if self.has_history:
+                    self.is_second_step = aliases.is_second_step(self.tensors, *self.calls.last)
+                elif not self.again:
+                    own = [leaf for leaf, owner in zip(self.tracked, self.owners, strict=True) if leaf is owner]
+                    self.calls.last = self.start, [(weakref.ref(leaf), internals.version_of(leaf)) for leaf in own]
+        if outputs and _COMPILER in sys.modules:
+            self.is_compiled = len(graph.of("CompiledFunctionBackward")) > 0
         if self.again and self.is_compiled:
             self.sources = [*graph.leaves, *[tensor for tensor in self.tensors if tensor.requires_grad]]
 
@@ -170,7 +168,7 @@ class Call:
             ends |= {tensor.grad_fn for tensor in self.tensors if self.owners and tensor.grad_fn is not None}
         graph.walk(outputs, ends)
         if _COMPILER in sys.modules and (
-            graph.has("CompiledFunctionBackwardBackward")
+            graph.of("CompiledFunctionBackwardBackward")
             or (self.has_history and any(node.refusal is refused_second for node in graph.of("RefusingBackward")))
         ):
             # PyTorch does not always raise: the node of that derivative is connected only to arguments that were

@@ -126,7 +126,7 @@ class _Node(torch.autograd.Function):
         values = [*arrays, *output]
         # In place of what no rule reads, a tensor of its shape that takes no memory: it may be freed, or changed.
         ctx.shapes = [
-            None if is_read else torch.empty((), dtype=one.dtype, device=one.device).expand(one.shape)
+            None if is_read else torch.empty_strided(one.shape, (0,) * one.ndim, dtype=one.dtype, device=one.device)
             for one, is_read in zip(values, reads, strict=True)
         ]
         saved = [one for one, is_read in zip(values, reads, strict=True) if is_read]

@@ -33,6 +33,9 @@ def tracked_of(outputs: Sequence[Any], owners: Sequence[Any], start: int) -> lis
 
     The node that was next at the `start` tells whether a number was; -1 where nothing tells, nor what is tracked.
     """
+    tracked = [output for output in outputs if isinstance(output, torch.Tensor) and output.requires_grad]
+    if tracked:
+        return tracked
     tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
     if not tensors and (start < 0 or next_sequence_number() != start):
         # Its derivative is lost, not zero.
@@ -40,8 +43,7 @@ def tracked_of(outputs: Sequence[Any], owners: Sequence[Any], start: int) -> lis
             f"the differentiated function returned the Python number {outputs[0]} computed from tracked tensors; "
             f"item() and float() cut off the derivative. {remedy('python-numbers')}"
         )
-    tracked = [tensor for tensor in tensors if tensor.requires_grad]
-    if len(tensors) > 0 and not tracked and start >= 0:
+    if len(tensors) > 0 and start >= 0:
         msg = (
             "the value of the differentiated function does not depend on what it is differentiated with respect to, "
             "so all gradients are zeros; item(), float(), NumPy and detach() cut off the derivative. "
@@ -63,8 +65,9 @@ def vjp(
     try:
         # As with the engine, gradients are on in the function, and what comes out has none.
         with contextlib.nullcontext() if finished is list else torch.enable_grad():
-            outputs, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
-            gradients = pull([torch.ones_like(outputs[0])]) if once else ()
+            returned, pull, others = torch.func.vjp(function.run, *leaves, has_aux=True)  # type: ignore[misc]
+            outputs = listed(returned)
+            gradients = pull(torch.ones_like(returned)) if once else ()
     finally:
         undo_all(function.undo)
     if len(function.owners) > 0:
@@ -78,13 +81,23 @@ def vjp(
 
     def pulled(cotangents: Any) -> list[Any]:
         pairs = zip(cotangents, outputs, strict=True)
-        return arranged(pull([torch.zeros_like(y) if ct is None else ct for ct, y in pairs]))
+        return arranged(pull(bare([torch.zeros_like(y) if ct is None else ct for ct, y in pairs])))
 
     if once:
         gradients = arranged(gradients)
         # Apart from what holds wrappers of torch.func, for where a graph breaks this is its result.
         return finished(outputs), finished(others), lambda _: gradients
     return finished(outputs), finished(others), pulled
+
+
+def bare(tensors: list[torch.Tensor]) -> torch.Tensor | list[torch.Tensor]:
+    """Return one for a list of one: PyTorch takes 10 µs for a node of its pytrees."""
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
+def listed(tensors: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return a list of what `bare` returned."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
 
 
 def _without_history(leaves: Sequence[Any]) -> list[Any]:
@@ -98,9 +111,10 @@ def jvp(fun: Function, tensors: list[torch.Tensor], tangents: list[Any]) -> tupl
     function = _Function(fun, tensors, is_forward=True)
     leaves, owners, was_enabled = function.leaves, function.owners, torch.is_grad_enabled()
     try:
-        outputs, moved, others = torch.func.jvp(function.run, tuple(leaves), tuple(tangents), has_aux=True)  # type: ignore[misc]
+        returned, pushed, others = torch.func.jvp(function.run, tuple(leaves), tuple(tangents), has_aux=True)  # type: ignore[misc]
     finally:
         undo_all(function.undo)
+    outputs, moved = listed(returned), listed(pushed)
     if owners:
         aliases.refuse_references_in_func([*outputs, *moved], leaves, owners)
     finished = list if was_enabled else _without_history
@@ -131,7 +145,7 @@ class _Function:
                 for tensor, owner in zip(self.tensors, self.owners, strict=True)
             ]
 
-    def run(self, *leaves: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def run(self, *leaves: torch.Tensor) -> tuple[torch.Tensor | list[torch.Tensor], list[torch.Tensor]]:
         """Return the outputs, as tensors, and the others."""
         # Asked here: where a graph breaks, this is compiled as a function of its own.
         is_traced = torch.compiler.is_dynamo_compiling()
@@ -156,4 +170,4 @@ class _Function:
         else:
             outputs, others = self.fun(tracked)
         tracked_of(outputs, self.owners, start)
-        return [output if isinstance(output, torch.Tensor) else torch.tensor(output) for output in outputs], others
+        return bare([y if isinstance(y, torch.Tensor) else torch.tensor(y) for y in outputs]), others

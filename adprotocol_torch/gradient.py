@@ -85,13 +85,10 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
     if chunk_size is not None and torch.compiler.is_dynamo_compiling():
         return NotImplemented  # Dynamo does not trace the chunks of torch.vmap
 
-    def run(*row: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        # Neither a list nor a tuple of one: PyTorch takes 10 µs for a node of its pytrees.
-        results = fun(list(row))
-        return results[0] if len(results) == 1 else tuple(results)
-
     try:
-        rows = torch.vmap(run, randomness="same", chunk_size=chunk_size)(*arrays)
+        rows = torch.vmap(
+            lambda *row: functorch_gradient.bare(fun(list(row))), randomness="same", chunk_size=chunk_size
+        )(*arrays)
     except RuntimeError as error:
         text = str(error)
         if isinstance(error, NotImplementedError) and "Sparse" in text:
@@ -102,7 +99,7 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
             f"torch.vmap cannot take the function, or its backward pass, for a batch of rows ({text.splitlines()[0]}). "
         )
         raise UndecidableError(msg + "Compute them one by one: jacobian(..., chunk_size=1)") from error
-    return [result.contiguous() for result in (rows if isinstance(rows, tuple) else (rows,))]
+    return [result.contiguous() for result in functorch_gradient.listed(rows)]
 
 
 # Dynamo would compile it as a function of its own where a graph broke around it.

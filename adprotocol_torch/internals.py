@@ -316,8 +316,8 @@ is_batched_by_autograd: Callable[[torch.Tensor], bool] = torch._C._functorch.is_
 
 def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
     """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
-    device = tensors[0].device.type if len(tensors) else ""
-    if not (torch._C._is_any_autocast_enabled() and device and torch.amp.is_autocast_available(device)):
+    device = tensors[0].device.type if torch._C._is_any_autocast_enabled() and len(tensors) else ""
+    if not (device and torch.amp.is_autocast_available(device)):
         return None
     return device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 

@@ -147,7 +147,7 @@ class _Contents(View):
         """Return the first tensor that is tracked, if there is one: parameters and buffers come first."""
         if torch.compiler.is_dynamo_compiling():
             return (self.container, *self.others())
-        if any(calls is not LOCAL.calls for calls, *_ in list(_UNDER_WAY.values())):
+        if _UNDER_WAY and any(calls is not LOCAL.calls for calls, *_ in list(_UNDER_WAY.values())):
             self._collect()  # refuses them
         is_simple = not (internals.in_transform() or FIRST_PASSES)
         if is_simple and not torch.is_grad_enabled():
@@ -170,15 +170,16 @@ class _Contents(View):
 
 def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     """Yield the parameters and buffers of a module and its submodules, then the tensors in their other attributes."""
-    owners, seen = [module], {id(module)}
-    for owner in owners:
-        parameters, buffers, children = internals.tables_of(owner)
-        yield from [tensor for tensor in (*parameters.values(), *buffers.values()) if tensor is not None]
-        for child in children.values():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                owners.append(child)
-    yield from attributes.tensors(owners)
+    waiting, owners = [module], {id(module): module}
+    while waiting:  # depth first, for the first parameter lies deep
+        parameters, buffers, children = internals.tables_of(waiting.pop())
+        if parameters or buffers:
+            yield from [tensor for tensor in (*parameters.values(), *buffers.values()) if tensor is not None]
+        for child in reversed(children.values()):
+            if child is not None and id(child) not in owners:
+                owners[id(child)] = child
+                waiting.append(child)
+    yield from attributes.tensors(owners.values())
 
 
 def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], Any]:

@@ -74,9 +74,11 @@ class Calls:
             return None
 
         def renew(undo: list[Callable[[], None]]) -> None:
-            undo.append(LOCAL.calls.set_current(current))
+            calls = LOCAL.calls
+            if current is not calls.current:
+                undo.append(calls.set_current(current))
             for change in changes:
-                undo.append(LOCAL.calls.change(change))  # noqa: PERF401  (of an error too, what has been changed is undone)
+                undo.append(calls.change(change))  # noqa: PERF401  (of an error too, what has been changed is undone)
 
         return renew
 

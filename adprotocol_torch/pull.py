@@ -124,22 +124,8 @@ def gradients_of(  # noqa: PLR0913
     tracked = call.tracked
     gradients: list[Any] = [None] * len(tracked)
     if ends:
-        # Something in the graph may run backward(): it would be lost, and left in the `.grad` of parameters.
-        leaves: list[torch.Tensor] = []
-        if call.owners:
-            others = [tensor for tensor, new in zip(call.tensors, tracked, strict=True) if tensor is not new]
-            leaves = [leaf for leaf in (*tracked, *others) if leaf.is_leaf]
-        before = [(leaf, leaf.grad) for leaf in leaves if leaf.grad is not None]
-        for leaf, _ in before:
-            leaf.grad = None
-        try:
-            gradients[:] = run_engine(tuple(ends), tuple(cotangents), retain_graph, create_graph, tuple(call.inputs))
-        finally:
-            changed = [leaf for leaf in leaves if leaf.grad is not None]
-            for leaf, gradient in (*[(leaf, None) for leaf in changed], *before):
-                leaf.grad = gradient
-        if changed:
-            raise checkpoints.refused("an autograd.Function, as a library's checkpoint, that runs backward() inside")
+        given = tuple(ends), tuple(cotangents), retain_graph, create_graph, call.inputs
+        gradients[:] = _apart_from_grad(call, given) if call.owners else run_engine(*given)
     # Not registered with the leaf: pulls in two threads would, at one time, and an outer derivative through a copy runs
     # them where it reaches the outer call.
     for place, hook in call.hooks:
@@ -147,8 +133,7 @@ def gradients_of(  # noqa: PLR0913
             with torch.set_grad_enabled(create_graph):
                 hooked = hook(gradients[place])
             gradients[place] = gradients[place] if hooked is None else hooked
-    for i, leaf in enumerate(tracked):
-        gradient = gradients[i]
+    for i, (gradient, leaf) in enumerate(zip(gradients, tracked, strict=True)):
         if gradient is None:
             gradients[i] = torch.zeros_like(leaf)
         # The usual ones need no call; one that is batched has the format of its rows.
@@ -165,6 +150,27 @@ def gradients_of(  # noqa: PLR0913
     return gradients
 
 
+def _apart_from_grad(call: Call, given: tuple[Any, ...]) -> Any:
+    """Run the engine; leave the `.grad` of parameters as it is, and refuse a graph that runs backward() inside.
+
+    What such a graph adds there would be lost.
+    """
+    others = [tensor for tensor, new in zip(call.tensors, call.tracked, strict=True) if tensor is not new]
+    leaves = [leaf for leaf in (*call.tracked, *others) if leaf.is_leaf]
+    before = [(leaf, leaf.grad) for leaf in leaves if leaf.grad is not None]
+    for leaf, _ in before:
+        leaf.grad = None
+    try:
+        gradients = run_engine(*given)
+    finally:
+        changed = [leaf for leaf in leaves if leaf.grad is not None]
+        for leaf, gradient in (*[(leaf, None) for leaf in changed], *before):
+            leaf.grad = gradient
+    if changed:
+        raise checkpoints.refused("an autograd.Function, as a library's checkpoint, that runs backward() inside")
+    return gradients
+
+
 def separated(tensors: list[torch.Tensor], given: Tensors) -> list[torch.Tensor]:
     """Copy tensors that share memory with what was given, or one another: gradients of a sum do, and are clipped."""
     seen = set(map(memory_of, given))
@@ -177,7 +183,7 @@ def separated(tensors: list[torch.Tensor], given: Tensors) -> list[torch.Tensor]
 
 
 def without_derivative(
-    results: Tensors, sources: list[torch.Tensor], refusal: Callable[[], Exception] = refused_second
+    results: Tensors, sources: Tensors, refusal: Callable[[], Exception] = refused_second
 ) -> list[torch.Tensor]:
     """Return results of which PyTorch has no derivative by their sources, which they refuse."""
     constants = [result.detach() for result in results]

@@ -32,7 +32,7 @@ class Budget:
 BUDGETS = (
     Budget("core without rules, conformance, command line", 4180),
     Budget("core: rules", 900),
-    Budget("adprotocol_torch", 2920),
+    Budget("adprotocol_torch", 2925),
     Budget("adprotocol_jax", 1250),
     Budget("adprotocol_autograd", 460),
     Budget("command line and demo", 480),

@@ -77,14 +77,15 @@ def taken_apart(returned: Any, binding: Binding, *, has_aux: bool) -> tuple[list
     value = returned[0] if has_aux else returned
     # Such a number is a constant, or was cut off from what is tracked: the plugin may know.
     is_number = type(value) in (float, complex)
-    is_array = not has_aux and _check_framework(value, binding).kind in (ARRAY, CONSTANT)
-    if (is_array and _is_output(value)) or (is_number and not has_aux):
-        return [value], ONE_ARRAY
+    if not has_aux:
+        own = _check_framework(value, binding)
+        if is_number or (own.kind in (ARRAY, CONSTANT) and _is_output(value, own)):
+            return [value], ONE_ARRAY
     leaves, spec = tree_flatten(value, labels=True)
     outputs = []
     for i, (leaf, labelled) in enumerate(zip(leaves, labelled_leaves(spec), strict=True)):
-        _check_framework(leaf, binding)
-        if not labelled and (is_number or _is_output(leaf)):
+        own = _check_framework(leaf, binding)
+        if not labelled and (is_number or _is_output(leaf, own)):
             outputs.append(i)
     if not outputs:
         raise OutputError(
@@ -98,10 +99,9 @@ def taken_apart(returned: Any, binding: Binding, *, has_aux: bool) -> tuple[list
     return outlined(leaves, spec, outputs, lambda leaf: lookup(type(leaf)) is may_be_tracked, is_pair=has_aux)
 
 
-def _is_output(leaf: Any) -> bool:
+def _is_output(leaf: Any, own: Binding) -> bool:
     # A Python number is a constant, and so is the array of a library without AD.
-    binding, is_number = lookup(type(leaf)), type(leaf) in (float, complex)
-    return not is_number and binding is not BINDINGS.WITHOUT_AD and binding.trainable(leaf) is not None
+    return type(leaf) not in (float, complex) and own is not BINDINGS.WITHOUT_AD and own.trainable(leaf) is not None
 
 
 class _Given(Collector):

@@ -101,9 +101,9 @@ class Structure(Flattened):
 
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
-        if self.treespec is None and not self._has_opaque:
-            return flags_of(self.leaves, (True,), self.bindings)
         allowed = [True] * len(self.leaves)
+        if not (self._has_opaque or self.views or self.buffers or self.frozen):
+            return flags_of(self.leaves, allowed, self.bindings)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)
         # What a class freezes is not searched for hidden arrays.
@@ -144,8 +144,9 @@ class Structure(Flattened):
 
     def split(self) -> tuple[Any, Any]:
         """Return that with the leaves in the mask alone, and with the others alone."""
-        others = [None if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
-        return self.only(self.selected()), self.with_leaves(others)
+        pairs = list(zip(self.leaves, self.mask, strict=True))
+        others = [None if taken else leaf for leaf, taken in pairs]
+        return self.with_leaves([leaf if taken else None for leaf, taken in pairs]), self.with_leaves(others)
 
     def differentiated(self) -> list[Any]:
         """Return the leaves in the mask, if a framework can differentiate them."""

@@ -83,7 +83,8 @@ class Outline:
 
     def of_outputs(self, values: Sequence[Any]) -> list[Any]:
         """Return an entry for each leaf: of `values` for one that is differentiated, else None."""
-        return self.by_leaf(values[: self.count], [None] * len(self.leaves))
+        outputs = values[: self.count]
+        return list(outputs) if self is ONE_ARRAY else self.by_leaf(outputs, [None] * len(self.leaves))
 
     def cotangent(self, cotangents: Sequence[Any]) -> Any:
         """Return the cotangents in the structure of the result, None for a label."""
