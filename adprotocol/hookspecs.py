@@ -234,9 +234,11 @@ def array_functions() -> Any:
     constants, ``argmax(mask)``, the position of an element that is True in the flattened mask, and
     ``take(array, indices, axis)``, with an axis that counts from behind. A number is 0.5 beside an array
     of any floating-point dtype, which the result keeps; a mask is inverted by ``~``, or compared
-    with False where its class has none, and a position divided by ``%`` and ``//``, and reshaped to ``(1,)``.
+    with False where its class has none, and a position, which may be NumPy's, divided by ``%`` and ``//``, and
+    indexed by ``[None]``.
     Where ``array.shape`` is no tuple of ints, ``shape(array)`` is one, with scalars of the program for sizes that a
-    program does not know.
+    program does not know. Where every array is a matrix, it is ``()`` for a number, which is 1 x 1. This function may
+    stand alone: `cond`, and gradients, need no other.
     It may have ``known_bool(pred)``, True or False where Python has the only element of `pred` at no cost, else None;
     and, for a scalar that is not known, ``constant_unless(pred, run, held)``: the list of arrays and numbers that
     ``run()`` returns, of which no derivative reaches the arrays that it closes over, `held` among them, where `pred`

@@ -6,10 +6,14 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._typing import Any
 
 
-def sizes(shape: Any) -> tuple[Any, ...] | None:
-    """Return a framework's shape as a tuple, or None if it is not known yet."""
-    if isinstance(shape, tuple):
-        return shape
+def sizes(value: Any) -> tuple[Any, ...] | None:
+    """Return the shape of an array as far as it is known: None, or None in it, where it is not."""
+    shape = getattr(value, "shape", ())
+    known = _tuple(shape)
+    return shape_of(value) if known == (1, 1) or callable(shape) else known
+
+
+def _tuple(shape: Any) -> tuple[Any, ...] | None:
     try:
         return tuple(shape)
     except (TypeError, ValueError):
@@ -19,14 +23,16 @@ def sizes(shape: Any) -> tuple[Any, ...] | None:
 def shape_of(value: Any) -> tuple[Any, ...] | None:
     """Return the shape of an array, or of a number, which may be boxed; None for what is neither."""
     shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple):
-        # A number of a system of matrices alone, which has no dtypes either.
-        return () if not hasattr(value, "dtype") and shape == (1, 1) else shape
+    if isinstance(shape, tuple) and shape != (1, 1):
+        return shape
     binding = lookup(type(value))
     if shape is None:
         return () if isinstance(value, (int, float, complex)) or binding.framework is not None else None
     functions = None if binding.array_functions is None else binding.array_functions()
-    return functions.shape(value) if hasattr(functions, "shape") else sizes(shape)  # type: ignore[union-attr]
+    if hasattr(functions, "shape"):
+        return functions.shape(value)  # type: ignore[union-attr]
+    # A number of a system of matrices alone, which has no dtypes either.
+    return () if shape == (1, 1) and not hasattr(value, "dtype") else _tuple(shape)
 
 
 def is_known(size: Any, number: int | None = None) -> bool:

@@ -74,9 +74,9 @@ class _Results(Branches):
 
     def type_of(self, leaf: Any) -> Any:
         """Return the type of what has a shape, and a dtype or a plugin."""
-        dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
-        is_array = shape is not None and (dtype is not None or lookup(type(leaf)).kind is ARRAY)
-        return ArrayType(dtype, sizes(shape)) if is_array else None
+        dtype = getattr(leaf, "dtype", None)
+        is_array = hasattr(leaf, "shape") and (dtype is not None or lookup(type(leaf)).kind is ARRAY)
+        return ArrayType(dtype, sizes(leaf)) if is_array else None
 
 
 def checking_where(where: Callable[..., Any], choose: Callable[..., Any]) -> Callable[..., Any]:

@@ -124,7 +124,7 @@ class Branches:
         """Return the type of an array, None for any other leaf; errors show it by `str`."""
         if not isinstance(leaf, self.arrays):
             return None
-        return ArrayType(getattr(leaf, "dtype", None), sizes(getattr(leaf, "shape", None)))
+        return ArrayType(getattr(leaf, "dtype", None), sizes(leaf))
 
     @property
     def remedy(self) -> str:

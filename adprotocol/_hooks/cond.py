@@ -110,7 +110,7 @@ def predicate(pred: Any, call: str = "cond") -> tuple[Any, Binding]:
         binding = BINDINGS.NUMPY
     if binding.kind not in (PLAIN, NUMPY, ARRAY, VIEWED, CONSTANT) or kind_of_dtype(dtype) != "bool":
         raise _predicate_error(call, given, dtype)
-    shape = sizes(getattr(pred, "shape", ()))
+    shape = sizes(pred)
     if shape and call == "cond":
         raise PredicateShapeError(
             f"cond was given a boolean {type(given).__qualname__} of shape {shape} as predicate; it takes a scalar, "

@@ -7,6 +7,7 @@ an operation into the program that passes the value on and has no derivative.
 from __future__ import annotations
 
 from adprotocol._dispatch.binding import NUMPY, OBJECT
+from adprotocol._dispatch.shape import sizes
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._hooks.within_gradient import ask
@@ -107,8 +108,8 @@ def prevented(leaf: Any, message: str, binding: Binding) -> GradientPreventedErr
 
 def gradient_prevented(value: Any, message: str, reason: str) -> GradientPreventedError:
     """Return the error for a value that is differentiated; `reason` says who does, as `explain` would."""
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    given = kind_of(value) if shape is None else f"{kind_of(value)} of shape {tuple(shape)} and dtype {dtype}"
+    kind, dtype = kind_of(value), getattr(value, "dtype", None)
+    given = f"{kind} of shape {sizes(value)} and dtype {dtype}" if hasattr(value, "shape") else kind
     return GradientPreventedError(
         f"{message} ({given} is being differentiated by {reason}; where its derivative is not wanted, pass "
         "non_differentiable(value))"

@@ -101,7 +101,7 @@ def choose(mask: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...], 
             "where(x > 0, xp.sqrt, lambda x: 0.0 * x, x)"
         )
     mask, binding = predicate(mask, call="where")
-    if not sizes(getattr(mask, "shape", ())) and (binding.kind is not ARRAY or not hasattr(mask, "dtype")):
+    if not sizes(mask) and (binding.kind is not ARRAY or not hasattr(mask, "dtype")):
         return cond(mask, true_fun, false_fun, *operands)
     binding = sole_framework(operands, binding)
     leaves, structure = tree_flatten(operands, labels=True)
@@ -147,7 +147,7 @@ class _Choice(Branches):
 
     def type_of(self, leaf: Any) -> Any:
         """Return the type of an array."""
-        return ArrayType(getattr(leaf, "dtype", None), sizes(leaf.shape)) if _is_array(leaf) else None
+        return ArrayType(getattr(leaf, "dtype", None), sizes(leaf)) if _is_array(leaf) else None
 
     def run_if(self, is_chosen: Any, *, taken: bool) -> list[Any]:
         """Run a function, of which no derivative reaches anything if it is chosen nowhere."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 
 from adprotocol._dispatch.dtype import dtype_name
+from adprotocol._dispatch.shape import shape_of
 from adprotocol._typing import TYPE_CHECKING, Any
 from adprotocol.errors import RuleError
 
@@ -180,5 +181,5 @@ class Derivative:
 def _probe(like: Any, shift: float) -> Any:
     import numpy as np  # noqa: PLC0415  (the frameworks import it)
 
-    shape = tuple(getattr(like, "shape", ()))
+    shape = shape_of(like) or ()
     return np.cos(np.arange(np.prod(shape, dtype=int)) + shift).reshape(shape)

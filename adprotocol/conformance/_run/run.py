@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol._dispatch.shape import sizes
 from adprotocol.conformance import nesting
 from adprotocol.conformance._run import declared, harness_checks
 from adprotocol.conformance._run import result as results
@@ -188,8 +189,13 @@ class Run:
     def _check_untracked(self, capability: str) -> None:
         """Report once, rather than in every scenario, that arrays or results of the harness are tracked."""
         call, _ = next(iter(harness_checks.PROBES[capability].values()))
-        h = Checked(self.harness)
-        if capability in harness_checks.UNTRACKED and adprotocol.within_gradient(call(h, h.array(3.0))) is True:
+        h, x = Checked(self.harness), self.harness.array(3.0)
+        if capability == "array" and "vectors" in self.reasons and self.backend.hooks and sizes(x):
+            raise HarnessFault(
+                f"array(3.0) has shape {sizes(x)} in a system without vectors: to say that it is a number, give "
+                "array_functions of the plugin shape(array), which returns () for it"
+            )
+        if capability in harness_checks.UNTRACKED and adprotocol.within_gradient(call(h, x)) is True:
             raise HarnessFault(
                 f"within_gradient is True for what {capability} of the harness returned although nothing is "
                 "differentiated: either the harness returns a tracked array (in PyTorch, requires_grad=True) or the "
@@ -249,6 +255,8 @@ class Run:
         hooks = _NEEDS.get(case.scenario.hook, ())
         if hooks and self.backend.hooks.isdisjoint(hooks):
             lacking.append(f"{' or '.join(hooks)} {_WITHOUT}")
+        if case.scenario.hook == "jacobian" and "vectors" in self.reasons:  # it has the axes of two arrays
+            lacking.append(f"vectors ({self.reasons['vectors']})")
         nestings = {name: why for name, why in self.reasons.items() if " of " in name and nesting.native(name)}
         lacking += [f"{name} ({why})" for name, why in nestings.items() if nesting.contains(case.scenario.native, name)]
         return {"outcome": results.NOT_APPLICABLE, "message": f"it needs {', '.join(lacking)}"} if lacking else {}

@@ -123,13 +123,13 @@ def where_broadcasts(h: Checked) -> None:
     """A mask chooses rows where it has one element for each.
 
     Expect of ((0, 4), (4, 4)) and the mask ((False,), (True,)) twice the first row and 1 / sqrt of the second, with the
-    gradient ((2, 2), (-1/16, -1/16)) of the sum; of the mask (False, True) twice the first column.
+    gradient ((2, 2), (-1/16, -1/16)) of the sum; of the mask ((False, True),) twice the first column.
     """
     h.require_hook("array_functions")
     x = h.array([[0.0, 4.0], [4.0, 4.0]])
     for mask, value, slopes in (
         ([[False], [True]], [[0.0, 8.0], [0.5, 0.5]], [[2.0, 2.0], [-0.0625, -0.0625]]),
-        ([False, True], [[0.0, 0.5], [8.0, 0.5]], [[2.0, -0.0625], [2.0, -0.0625]]),
+        ([[False, True]], [[0.0, 0.5], [8.0, 0.5]], [[2.0, -0.0625], [2.0, -0.0625]]),
     ):
 
         def f(x: Any, mask: Any = mask) -> Any:
@@ -270,7 +270,7 @@ def where_closes_over(h: Checked) -> None:
     import numpy as np
 
     h.require_hook("array_functions")
-    for of_mask, shape in (((2, 3), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((2, 3, 1), (2, 3, 2))):
+    for of_mask, shape in (((2, 3), (2, 3)), ((2, 3, 1), (2, 3, 2)), ((3,), (2, 3)), ((2, 1), (2, 3))):
         for place in range(1, math.prod(of_mask), 2):
             mask = np.arange(math.prod(of_mask)).reshape(of_mask) == place
             chosen = np.broadcast_to(mask, shape)
