@@ -89,8 +89,8 @@ class Harness:
 
         It is untracked, a constant to the system: where arrays are tracked by default, mark it (``constant=True``,
         ``requires_grad=False``), and let `grad` put tracked copies in the place of its arguments. Floats get the
-        default floating-point dtype, complex numbers a complex one, integers and bools an integer and a boolean one.
-        A number becomes an array of shape (); -0.0 keeps its sign.
+        default floating-point dtype, integers and bools an integer and a boolean one, complex numbers a complex one, or
+        TypeError if the system has none. A number becomes an array of shape (); -0.0 keeps its sign.
         """
 
     def to_numpy(self, array: Any) -> Any:

@@ -9,7 +9,7 @@ from minimal_plugin import Array, Minimal
 
 import adprotocol
 from adprotocol import conformance, custom_derivative, errors, grad, jacobian, jvp, value_and_grad, vjp
-from adprotocol.extend import Derivative
+from adprotocol.extend import Derivative, gradient_prevented
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, unregister
 
@@ -137,7 +137,7 @@ class Matrix(Array):
         return self.rows.shape
 
     def __mul__(self, other):
-        return Matrix(self.rows * getattr(other, "rows", other))
+        return type(self)(self.rows * getattr(other, "rows", other))
 
 
 class OfMatrices(Minimal):
@@ -156,6 +156,43 @@ def test_a_matrix_of_one_element_is_the_number_of_a_system_of_matrices(plugin):
     with pytest.raises(errors.OutputError, match=r"a Matrix of shape \(2, 1\) .* reduce it to a scalar"):
         grad(half)(Matrix([3.0, 4.0]))
     assert adprotocol.vjp(half, Matrix([3.0, 4.0]))[1](Matrix([1.0, 2.0]))[0].rows.tolist() == [[3.0], [8.0]]
+
+
+class Typed(Matrix):
+    """A matrix with a dtype, whose shape the plugin tells, as `shape` is a method; its dtypes have short names."""
+
+    dtype = property(lambda self: {"f": "f64", "i": "i64", "b": "bool"}[self.rows.dtype.kind])
+
+    def __init__(self, rows):
+        self.rows = np.asarray(rows).reshape(-1, 1)
+
+    def shape(self):
+        return self.rows.shape
+
+    __bool__ = lambda self: bool(self.rows)
+
+
+class OfTyped(OfMatrices):
+    @hookimpl
+    def array_functions(self):
+        shape = lambda x: () if x.rows.shape == (1, 1) else x.rows.shape
+        return types.SimpleNamespace(shape=shape)
+
+    @hookimpl
+    def trainable(self, value):
+        return True if value.dtype == "f64" else None
+
+
+@serving(OfTyped)
+def test_a_plugin_says_the_shapes_of_its_arrays(plugin):
+    value, gradient = value_and_grad(lambda x: x * x * 0.5)(Typed(3.0))
+    assert (value.rows, gradient.rows) == (4.5, 3.0)
+    assert adprotocol.cond(Typed(True), lambda x: x, lambda x: 2.0 * x, 3.0) == 3.0
+    with pytest.raises(errors.PredicateShapeError, match=r"a boolean Typed of shape \(2, 1\)"):
+        adprotocol.cond(Typed([True, False]), abs, abs, 3.0)
+    with pytest.raises(errors.OutputError, match=r"a Typed of shape .* and dtype i64; .* compute it in floating point"):
+        grad(lambda _: Typed(3))(Typed(3.0))
+    assert "shape (2, 1)" in str(gradient_prevented(Typed([1.0, 2.0]), "stop", "it"))
 
 
 class Ruled:

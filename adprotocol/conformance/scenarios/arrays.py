@@ -6,6 +6,8 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.shape import shape_of
+
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
@@ -14,7 +16,7 @@ def first_element(array: Any) -> Any:
     """Return one element, by indexing alone."""
     # In a symbolic system the shape is an array too, and the number of dimensions is not.
     rank = getattr(array, "ndim", None)
-    for _ in range(rank if isinstance(rank, int) else len(array.shape)):
+    for _ in range(rank if isinstance(rank, int) else len(shape_of(array) or ())):
         array = array[0]
     return array
 
