@@ -268,7 +268,7 @@ def _jvp_by_vjp(binding: Binding, function: Function, leaves: list[Any], tangent
         (one, size), (other, other_size) = (_product(binding, *pair) for pair in ((moved, drawn), (pulled, tangents)))
     # A system of one level, a backward pass that leaves the framework; and what is staged or batched has no float.
     except Exception as error:
-        raise _not_transposable(binding, "" if hasattr(functions, "in_numpy") else _IN_NUMPY) from error
+        raise _not_transposable(binding) from error
     # Where a product is no number, so is the tangent.
     if abs(one - other) > tolerance * (size + other_size):
         raise _not_transposable(binding)
@@ -282,16 +282,13 @@ def _drawn(like: Any) -> Any:
     return drawn[0] + 1j * drawn[1] if is_complex(like) else drawn[0]
 
 
-# A plugin may have left it out by mistake.
-_IN_NUMPY = "; or its plugin's array_functions needs in_numpy(array), where float() does not take the arrays"
-
-
-def _not_transposable(binding: Binding, more: str = "") -> UndecidableError:
+def _not_transposable(binding: Binding) -> UndecidableError:
+    read = "" if hasattr(binding.functions("jvp"), "in_numpy") else ", or by float(): its plugin may lack in_numpy"
     return UndecidableError(
         f"{binding.framework} has no forward mode for this function, and the backward pass cannot be transposed in its "
         "place: it detaches the cotangent, leaves the framework or cannot be differentiated, or values are not known "
-        "(under a compiler or vmap). Use reverse mode, vjp or jacobian(mode='reverse'); give an operation a jvp, or a "
-        f"rule by adprotocol.custom_derivative; in a Jacobian chunk_size=1 may serve{more}"
+        f"(under a compiler or vmap{read}). Use reverse mode, vjp or jacobian(mode='reverse'); give an operation a "
+        "jvp, or a rule by adprotocol.custom_derivative; in a Jacobian chunk_size=1 may serve"
     )
 
 

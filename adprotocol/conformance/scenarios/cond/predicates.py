@@ -158,7 +158,7 @@ def one_branch_runs_once(h: Checked) -> None:
                 ran: list[bool] = []
                 got = adprotocol.cond(pred, lambda _: _note(ran, True, made), lambda _: _note(ran, False, made), x)
                 h.check(got is made or made is x, f"None became {got!r:.60}")
-                h.check(ran == [truth], f"a {name} of {truth} ran the branches {ran}")
+                h.check(ran == [truth], f"{truth} as {name} ran the branches {ran}")
 
 
 @scenario(level=SHOULD, rule="C2", transform="grad", source=_ONE)
