@@ -53,7 +53,8 @@ def vjp(
         pairs = [(end, ct) for end, ct in zip(ends, flowing, strict=True) if end is not None and ct is not None]
         by_root = backward(pairs, known) if pairs else {}
         gradients = [
-            by_root[root] if root in by_root else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)
+            _of_dtype(by_root[root], leaf) if root in by_root else _zeros(leaf)
+            for root, leaf in zip(roots, leaves, strict=True)
         ]
         return _separate(gradients, cotangents or [])
 
@@ -175,6 +176,12 @@ def as_like(value: Any, like: Any) -> Any:
     if type(value) is ndarray and not value.flags.writeable:  # an argument of the rule, or a view of it
         return value.astype(dtype)
     return value if value.dtype == dtype else value.astype(dtype)
+
+
+def _of_dtype(gradient: Any, leaf: Any) -> Any:
+    """Return a gradient in the dtype of its leaf: beside arrays of a wider one autograd computes it in that."""
+    found, due = getattr(gradient, "dtype", None), getattr(leaf, "dtype", None)
+    return gradient if found == due or due is None or found.kind != due.kind else gradient.astype(due)
 
 
 def _zeros(leaf: Any) -> Any:
