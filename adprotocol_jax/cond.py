@@ -90,7 +90,7 @@ class _Branches(Branches):
             [internals.varying_axes(kind) for lifted, kind in leaves if lifted]
             for _, leaves in (self.of_true, self.of_false)
         )
-        if true_axes == false_axes:
+        if true_axes == false_axes or len(true_axes) != len(false_axes):
             return super().remedy
         # The result is not cast: if it varies, JAX sums the derivative in an invariant value over the devices.
         return (
