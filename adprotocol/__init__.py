@@ -6,6 +6,8 @@ way. A library depends on this package alone; JAX, PyTorch and autograd answer
 through plugins, which are loaded when their framework is in use.
 """
 
+import sys as _sys
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -51,7 +53,8 @@ def __getattr__(name: str) -> object:
         except ModuleNotFoundError as error:
             if error.name != f"adprotocol.{name}":
                 raise
-    raise AttributeError(f"module 'adprotocol' has no attribute {name!r}")
+    # With these Python suggests the nearest name.
+    raise AttributeError(f"module 'adprotocol' has no attribute {name!r}", name=name, obj=_sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

@@ -100,7 +100,8 @@ class Collector:
 
 
 def _listed(names: Any) -> str:
-    return ", ".join(map(repr, names)) or "nothing"
+    numbered = names and list(names) == list(range(len(names)))
+    return str(len(names)) if numbered else ", ".join(map(repr, names)) or "nothing"
 
 
 def is_complex(value: Any) -> bool:

@@ -49,7 +49,7 @@ def differentiated(ad, f):
         ((None, {"v": np.ones(2)}), "returned a dict of 'v' as the gradient for argument 1, which is a dict of 'w'"),
         ((None, {}), "returned a dict of nothing as the gradient for argument 1"),
         ((None, {"w": np.ones(3)}), r"an array of shape \(3,\) as the gradient for argument 1 at 'w'"),
-        ((None, [np.ones(2)]), "returned a list of 0 as the gradient for argument 1"),
+        ((None, [np.ones(2)]), "returned a list of 1 as the gradient for argument 1"),
         ((x for x in ()), "the vjp rule of f returned a generator"),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, str) else "",
