@@ -222,8 +222,8 @@ def _nothing_trainable(structure: Structure, name: int | str, where: Any) -> Not
         )
     elif False in structure.flags():
         why = (
-            "what could take one is left out by flags of parameters such as requires_grad, by its class, or as a complex "
-            "number; turn the flags on, or select some leaves with where="
+            "what could take one is left out by flags such as requires_grad, by its class, or as a complex number; "
+            "turn the flags on, or select some leaves with where="
         )
     else:
         pairs = zip(structure.paths, structure.leaves, strict=True)
