@@ -45,6 +45,11 @@ def run_while_tracing(function: F) -> F:
     """Mark a function that the compiler runs, on the constants it is given, instead of tracing it.
 
     ``torch.compiler.assume_constant_result`` sets this attribute.
+
+    >>> from adprotocol.tracing import run_while_tracing
+    >>> @run_while_tracing
+    ... def name_of(cls):
+    ...     return cls.__name__
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
     return function
@@ -54,6 +59,11 @@ def trace_instead(substitute: Callable[..., Any]) -> Callable[[F], F]:
     """Mark a function that the compiler replaces by a substitute when it traces.
 
     ``torch.compile`` sets this attribute on the functions that it wraps.
+
+    >>> from adprotocol.tracing import trace_instead
+    >>> @trace_instead(lambda x: 2.0 * x)
+    ... def doubled(x):
+    ...     return x + x
     """
 
     def mark(eager: F) -> F:

@@ -41,8 +41,8 @@ def register(implementation: object, framework: str, *, differentiates_numpy: bo
         implementation: a module, or any object, whose functions are marked with
             `adprotocol.hookspecs.hookimpl`.
         framework: the name of the root module that the plugin serves.
-        differentiates_numpy: whether its `value_and_grad` takes functions of NumPy arrays
-            and Python numbers alone. An installed plugin says so by the entry-point
+        differentiates_numpy: whether its hook `vjp` takes NumPy arrays and Python numbers
+            alone, as leaves. An installed plugin says so by the entry-point
             group ``adprotocol.numpy``.
 
     Returns:

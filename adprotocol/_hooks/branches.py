@@ -41,7 +41,7 @@ class ArrayType:
 
 
 class Branches:
-    """Two branches of which a staged or batched predicate chooses one.
+    """Run and compare two branches of which a staged or batched predicate chooses one.
 
     A plugin runs both, by `run_true` and `run_false`, where its framework wants it, gives the framework the two lists
     of arrays, and returns `result` of the list that comes out. Between, `compare` refuses what does not match, for

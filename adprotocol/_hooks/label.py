@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 def unlabelled(tree: Any) -> Any:
-    """Replace each label in `tree`, the arguments of a function, by its constant value."""
+    """Replace each label in `tree`, the arguments of a function, by its constant value.
+
+    >>> from adprotocol import NonDifferentiable
+    >>> from adprotocol.extend import unlabelled
+    >>> unlabelled((NonDifferentiable(2.0), {"k": NonDifferentiable(3.0)}))
+    (2.0, {'k': 3.0})
+    """
     if isinstance(tree, NonDifferentiable):
         return tree.value
     if type(tree) in (list, tuple):

@@ -107,7 +107,13 @@ def prevented(leaf: Any, message: str, binding: Binding) -> GradientPreventedErr
 
 
 def gradient_prevented(value: Any, message: str, reason: str) -> GradientPreventedError:
-    """Return the error for a value that is differentiated; `reason` says who does, as `explain` would."""
+    """Return the error for a value that is differentiated; `reason` says who does, as `explain` would.
+
+    >>> from adprotocol.extend import gradient_prevented
+    >>> raise gradient_prevented(2.0, "the table has no derivative", "toyad: a tape follows it")
+    Traceback (most recent call last):
+    adprotocol.errors.GradientPreventedError: the table has no derivative (a float is being differentiated by toyad: ...
+    """
     kind, dtype = kind_of(value), getattr(value, "dtype", None)
     given = f"{kind} of shape {sizes(value)} and dtype {dtype}" if hasattr(value, "shape") else kind
     return GradientPreventedError(

@@ -27,7 +27,7 @@ _DEEPEST = 10
 
 
 class Derivative:
-    """The derivative of one call of a function with a rule, as two linear functions.
+    """Derive one call of a function with a rule: two linear functions.
 
     `forward` takes tangents of the inputs to tangents of the outputs, and `backward` cotangents of the outputs to
     cotangents of the inputs. Neither conjugates: a plugin whose framework does so conjugates what `backward` takes and

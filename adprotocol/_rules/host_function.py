@@ -289,7 +289,15 @@ def _of_library(value: Any, like: Any) -> Any:
 
 
 def numpy_dtype(dtype: Any) -> Any:
-    """Return NumPy's dtype for one of a framework; bfloat16 is that of the package `ml_dtypes`, as with JAX."""
+    """Return NumPy's dtype for one of a framework; bfloat16 is that of the package `ml_dtypes`, as with JAX.
+
+    >>> import torch
+    >>> from adprotocol.extend import numpy_dtype
+    >>> numpy_dtype(torch.float32)
+    dtype('float32')
+
+    Raises `RuleError` for bfloat16 without that package, and TypeError for a dtype that NumPy does not have.
+    """
     import numpy as np  # noqa: PLC0415
 
     name = dtype_name(dtype)

@@ -23,7 +23,7 @@ def is_array(leaf: Any) -> bool:
 
 
 class Outline:
-    """A value without its arrays: its structure, its other leaves, and the places of the arrays among these.
+    """Hold a value without its arrays: its structure, its other leaves, and the places of the arrays among these.
 
     What a function returned besides its arrays belongs to one call. A plugin keeps it with the results, and gives it
     back to `DerivativeRule.vjp` and `DerivativeRule.jvp`. It holds no array of the framework.

@@ -60,7 +60,7 @@ class Rule:
 
 
 class DerivativeRule:
-    """The rule for one call, or for many with equal structures and equal values that are not arrays.
+    """Hold the rule for one call, or for many with equal structures and equal values that are not arrays.
 
     `arrays` are always the framework's arrays among the arguments, in one order; `results` those that the function
     returned. Nothing of a call is stored here: what `fun` returns besides its arrays is the `Outline`.

@@ -61,7 +61,12 @@ def _class_fields(cls: type) -> tuple[str, ...] | None:
 
 
 def declares(cls: type) -> bool:
-    """Return whether a class declares trainable fields."""
+    """Return whether a class declares trainable fields.
+
+    >>> from adprotocol.extend import declares
+    >>> declares(type("Kernel", (), {"__trainable__": ("variance",)})), declares(dict)
+    (True, False)
+    """
     if cls in BUILT_IN and cls not in _REGISTERED:
         return False
     return hasattr(cls, DECLARATION) or not _REGISTERED.keys().isdisjoint(cls.__mro__) or bool(frozen_fields(cls))
@@ -80,6 +85,11 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
     """Return those of the fields `names` that the class of `value` declares trainable.
 
     Raises `DeclarationError` for an unknown name.
+
+    >>> from adprotocol.extend import trainable_names
+    >>> kernel = type("Kernel", (), {"__trainable__": ("variance",)})()
+    >>> trainable_names(kernel, ["variance", "period"])
+    {'variance'}
     """
     cls = type(value)
     known = tuple(names)

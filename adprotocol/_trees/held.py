@@ -128,6 +128,10 @@ def search(value: Any, enters: Callable[[Any], bool] = is_function) -> Iterator[
     """Yield each object that `value` holds, what is in containers, and what those hold for which `enters` is true.
 
     Each once. Without `enters`: what functions there hold.
+
+    >>> from adprotocol.extend import search
+    >>> list(search(lambda limits=[2.0, 3.0]: limits))
+    [[2.0, 3.0], 2.0, 3.0]
     """
     seen, waiting = {id(value): value}, held(value)  # the objects are kept, so that no id is given to another
     for item in waiting:

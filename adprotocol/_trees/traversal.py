@@ -203,6 +203,10 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     """Return the leaves of several values in order.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
+
+    >>> from adprotocol.extend import tree_leaves
+    >>> tree_leaves(({"a": 1.0, "b": [2.0]}, 3))
+    [1.0, 2.0, 3]
     """
     leaves: list[Any] = []
     try:
@@ -289,7 +293,12 @@ def tree_unflatten(
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return a container, or a single leaf, with `function` applied to every leaf."""
+    """Return a container, or a single leaf, with `function` applied to every leaf.
+
+    >>> from adprotocol.extend import tree_map
+    >>> tree_map(lambda leaf: 2.0 * leaf, {"w": 1.0, "b": [2.0]})
+    {'w': 2.0, 'b': [4.0]}
+    """
     leaves, treespec = tree_flatten(tree)
     return tree_unflatten(treespec, [function(leaf) for leaf in leaves], tree)
 

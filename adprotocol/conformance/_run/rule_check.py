@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 class RuleReport:
-    """What `check_rule` compared."""
+    """Hold what `check_rule` compared."""
 
     def __init__(self, name: str, backend: str) -> None:
         self.name = name
