@@ -9,15 +9,11 @@ from adprotocol._typing import Any
 def sizes(value: Any) -> tuple[Any, ...] | None:
     """Return the shape of an array as far as it is known: None, or None in it, where it is not."""
     shape = getattr(value, "shape", ())
-    known = _tuple(shape)
-    return shape_of(value) if known == (1, 1) or callable(shape) else known
-
-
-def _tuple(shape: Any) -> tuple[Any, ...] | None:
     try:
-        return tuple(shape)
+        known = tuple(shape)
     except (TypeError, ValueError):
-        return None
+        return shape_of(value) if callable(shape) else None
+    return shape_of(value) if known == (1, 1) else known
 
 
 def shape_of(value: Any) -> tuple[Any, ...] | None:
@@ -32,7 +28,7 @@ def shape_of(value: Any) -> tuple[Any, ...] | None:
     if hasattr(functions, "shape"):
         return functions.shape(value)  # type: ignore[union-attr]
     # A number of a system of matrices alone, which has no dtypes either.
-    return () if shape == (1, 1) and not hasattr(value, "dtype") else _tuple(shape)
+    return () if shape == (1, 1) and not hasattr(value, "dtype") else None if callable(shape) else tuple(shape)
 
 
 def is_known(size: Any, number: int | None = None) -> bool:

@@ -114,8 +114,9 @@ def gradient_prevented(value: Any, message: str, reason: str) -> GradientPrevent
     Traceback (most recent call last):
     adprotocol.errors.GradientPreventedError: the table has no derivative (a float is being differentiated by toyad: ...
     """
-    kind, dtype = kind_of(value), getattr(value, "dtype", None)
-    given = f"{kind} of shape {sizes(value)} and dtype {dtype}" if hasattr(value, "shape") else kind
+    given = kind_of(value)
+    if hasattr(value, "shape"):
+        given += f" of shape {sizes(value)} and dtype {getattr(value, 'dtype', None)}"
     return GradientPreventedError(
         f"{message} ({given} is being differentiated by {reason}; where its derivative is not wanted, pass "
         "non_differentiable(value))"

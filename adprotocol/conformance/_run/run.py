@@ -191,10 +191,8 @@ class Run:
         call, _ = next(iter(harness_checks.PROBES[capability].values()))
         h, x = Checked(self.harness), self.harness.array(3.0)
         if capability == "array" and "vectors" in self.reasons and self.backend.hooks and sizes(x):
-            raise HarnessFault(
-                f"array(3.0) has shape {sizes(x)} in a system without vectors: to say that it is a number, give "
-                "array_functions of the plugin shape(array), which returns () for it"
-            )
+            msg = "array(3.0) has two axes, and is a number: the plugin's array_functions needs shape(array), () for it"
+            raise HarnessFault(msg)
         if capability in harness_checks.UNTRACKED and adprotocol.within_gradient(call(h, x)) is True:
             raise HarnessFault(
                 f"within_gradient is True for what {capability} of the harness returned although nothing is "
@@ -255,8 +253,6 @@ class Run:
         hooks = _NEEDS.get(case.scenario.hook, ())
         if hooks and self.backend.hooks.isdisjoint(hooks):
             lacking.append(f"{' or '.join(hooks)} {_WITHOUT}")
-        if case.scenario.hook == "jacobian" and "vectors" in self.reasons:  # it has the axes of two arrays
-            lacking.append(f"vectors ({self.reasons['vectors']})")
         nestings = {name: why for name, why in self.reasons.items() if " of " in name and nesting.native(name)}
         lacking += [f"{name} ({why})" for name, why in nestings.items() if nesting.contains(case.scenario.native, name)]
         return {"outcome": results.NOT_APPLICABLE, "message": f"it needs {', '.join(lacking)}"} if lacking else {}

@@ -29,6 +29,7 @@ _MODES: dict[str, dict[str, Any]] = {"reverse": {"mode": "reverse"}, "forward": 
 
 def jacobian(h: Checked, fun: Callable[..., Any], mode: Any = None, **chosen: Any) -> Callable[..., Any]:
     """Return what `adprotocol.jacobian` does; a plugin may do without the functions or the levels that it needs."""
+    h.absent_if("vectors" in h.without, "every array is a matrix, and a Jacobian has the axes of two")
     if type(h.array(1.0)).__module__ != "numpy":
         h.require_hook("array_functions")
     if mode == "forward" and not h.has(HIGHER_ORDER):
