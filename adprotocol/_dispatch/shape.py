@@ -9,26 +9,26 @@ from adprotocol._typing import Any
 def sizes(value: Any) -> tuple[Any, ...] | None:
     """Return the shape of an array as far as it is known: None, or None in it, where it is not."""
     shape = getattr(value, "shape", ())
+    if callable(shape) or (isinstance(shape, tuple) and shape):
+        return shape_of(value)
     try:
-        known = tuple(shape)
+        return tuple(shape)
     except (TypeError, ValueError):
-        return shape_of(value) if callable(shape) else None
-    return shape_of(value) if known == (1, 1) else known
+        return None
 
 
 def shape_of(value: Any) -> tuple[Any, ...] | None:
     """Return the shape of an array, or of a number, which may be boxed; None for what is neither."""
-    shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple) and shape != (1, 1):
-        return shape
-    binding = lookup(type(value))
+    shape, binding = getattr(value, "shape", None), lookup(type(value))
     if shape is None:
         return () if isinstance(value, (int, float, complex)) or binding.framework is not None else None
-    functions = None if binding.array_functions is None else binding.array_functions()
+    functions = binding.array_functions() if binding.framework and binding.array_functions else None
     if hasattr(functions, "shape"):
         return functions.shape(value)  # type: ignore[union-attr]
-    # A number of a system of matrices alone, which has no dtypes either.
-    return () if shape == (1, 1) and not hasattr(value, "dtype") else None if callable(shape) else tuple(shape)
+    if isinstance(shape, tuple):
+        # A number of a system of matrices alone, which has no dtypes either.
+        return () if not hasattr(value, "dtype") and shape == (1, 1) else shape
+    return None if callable(shape) else sizes(value)
 
 
 def is_known(size: Any, number: int | None = None) -> bool:
