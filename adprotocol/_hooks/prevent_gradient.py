@@ -114,10 +114,8 @@ def gradient_prevented(value: Any, message: str, reason: str) -> GradientPrevent
     Traceback (most recent call last):
     adprotocol.errors.GradientPreventedError: the table has no derivative (a float is being differentiated by toyad: ...
     """
-    given = kind_of(value)
-    if hasattr(value, "shape"):
-        given += f" of shape {sizes(value)} and dtype {getattr(value, 'dtype', None)}"
+    shaped = f" of shape {sizes(value)} and dtype {getattr(value, 'dtype', None)}" * hasattr(value, "shape")
     return GradientPreventedError(
-        f"{message} ({given} is being differentiated by {reason}; where its derivative is not wanted, pass "
-        "non_differentiable(value))"
+        f"{message} ({kind_of(value)}{shaped} is being differentiated by {reason}; where its derivative is not wanted, "
+        "pass non_differentiable(value))"
     )

@@ -100,8 +100,7 @@ class Collector:
 
 
 def _listed(names: Any) -> str:
-    numbered = names and list(names) == list(range(len(names)))
-    return str(len(names)) if numbered else ", ".join(map(repr, names)) or "nothing"
+    return str(len(names)) if names and [*names] == [*range(len(names))] else ", ".join(map(repr, names)) or "nothing"
 
 
 def is_complex(value: Any) -> bool:

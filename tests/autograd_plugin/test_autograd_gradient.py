@@ -76,20 +76,12 @@ def test_unused_leaves_get_zeros_and_no_warning():
         with pytest.raises(UserWarning, match="independent of input"):
             autograd.grad(lambda m: 3.0)(A)
         for function in (lambda m: 3.0, lambda m: np.float64(3.0), lambda m: np.array(3.0)):
-            value, gradient = value_and_grad(function)(model)
-            assert value == 3.0
+            gradient = adprotocol.grad(function)(model)
             assert gradient.pop("n") is None
-            assert {name: (np.shape(g), g.dtype.name) for name, g in gradient.items()} == {
-                "w": ((3,), "float64"),
-                "f": ((), "float32"),
-                "h": ((2,), "float32"),
-                "p": ((), "float64"),
-                "z": ((1,), "complex128"),
-            }
+            assert [(np.shape(g), g.dtype) for g in gradient.values()] == [
+                *(((3,), "float64"), ((), "float32"), ((2,), "float32"), ((), "float64"), ((1,), "complex128"))
+            ]
             assert not any(np.any(g) for g in gradient.values())
-        gradient = adprotocol.grad(lambda m: m["p"] * 2.0)(model)
-    assert gradient["p"] == 2.0
-    assert not gradient["w"].any()
 
 
 def test_object_arrays_are_passed_on():

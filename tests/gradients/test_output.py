@@ -53,14 +53,9 @@ def test_real_scalars_of_every_float_are_accepted(scalar):
 def test_what_is_no_real_scalar_is_refused_with_class_shape_and_dtype(wrong):
     with pytest.raises(OutputError) as caught:
         check_scalar(wrong, wrong)
-    for said in (type(wrong).__name__, f"shape {tuple(wrong.shape)}", str(wrong.dtype)):
+    remedy = "sum()" if wrong.shape else "abs()" if "complex" in str(wrong.dtype) else "floating point"
+    for said in (type(wrong).__name__, f"shape {tuple(wrong.shape)}", str(wrong.dtype), remedy):
         assert said in str(caught.value)
-
-
-def test_the_remedy_is_for_what_is_wrong():
-    for wrong, remedy in ((np.array([1.5]), "sum"), (np.array(1j), "abs"), (np.array(1), "floating point")):
-        with pytest.raises(OutputError, match=remedy):
-            check_scalar(wrong, wrong)
 
 
 @on_every_backend

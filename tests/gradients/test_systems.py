@@ -147,46 +147,40 @@ class OfMatrices(Minimal):
         return outputs, others, lambda cts: [leaf * (cts or [1.0])[0] for leaf in leaves]  # of x * x / 2
 
 
-@serving(OfMatrices)
-def test_a_matrix_of_one_element_is_the_number_of_a_system_of_matrices(plugin):
-    half = lambda x: x * x * 0.5
-    value, gradient = value_and_grad(half)(Matrix(3.0))
-    assert (value.rows, gradient.rows) == (4.5, 3.0)
-    assert vjp(half, Matrix(3.0))[1](2.0)[0].rows == 6.0
-    with pytest.raises(errors.OutputError, match=r"a Matrix of shape \(2, 1\) .* reduce it to a scalar"):
-        grad(half)(Matrix([3.0, 4.0]))
-    assert adprotocol.vjp(half, Matrix([3.0, 4.0]))[1](Matrix([1.0, 2.0]))[0].rows.tolist() == [[3.0], [8.0]]
-
-
 class Typed(Matrix):
-    """A matrix with a dtype, whose shape the plugin tells, as `shape` is a method; its dtypes have short names."""
+    """A matrix with a dtype of a short name, whose shape, a method, the plugin tells."""
 
     dtype = property(lambda self: {"f": "f64", "i": "i64", "b": "bool"}[self.rows.dtype.kind])
 
+    shape, __bool__ = lambda self: self.rows.shape, lambda self: bool(self.rows)
+
     def __init__(self, rows):
         self.rows = np.asarray(rows).reshape(-1, 1)
-
-    def shape(self):
-        return self.rows.shape
-
-    __bool__ = lambda self: bool(self.rows)
 
 
 class OfTyped(OfMatrices):
     @hookimpl
     def array_functions(self):
-        shape = lambda x: () if x.rows.shape == (1, 1) else x.rows.shape
-        return types.SimpleNamespace(shape=shape)
+        return types.SimpleNamespace(shape=lambda x: () if x.rows.size == 1 else x.rows.shape)
 
     @hookimpl
     def trainable(self, value):
         return True if value.dtype == "f64" else None
 
 
-@serving(OfTyped)
-def test_a_plugin_says_the_shapes_of_its_arrays(plugin):
-    value, gradient = value_and_grad(lambda x: x * x * 0.5)(Typed(3.0))
+@pytest.mark.parametrize(("plugin", "cls"), [(OfMatrices, Matrix), (OfTyped, Typed)], indirect=["plugin"])
+def test_a_matrix_of_one_element_is_the_number_of_a_system_of_matrices(plugin, cls):
+    half = lambda x: x * x * 0.5
+    value, gradient = value_and_grad(half)(cls(3.0))
     assert (value.rows, gradient.rows) == (4.5, 3.0)
+    assert vjp(half, cls(3.0))[1](2.0)[0].rows == 6.0
+    with pytest.raises(errors.OutputError, match=rf"a {cls.__name__} of shape \(2, 1\) .* reduce it to a scalar"):
+        grad(half)(cls([3.0, 4.0]))
+    assert vjp(half, cls([3.0, 4.0]))[1](cls([1.0, 2.0]))[0].rows.tolist() == [[3.0], [8.0]]
+
+
+@serving(OfTyped)
+def test_what_a_plugin_says_of_its_arrays_decides(plugin):
     assert adprotocol.cond(Typed(True), lambda x: x, lambda x: 2.0 * x, 3.0) == 3.0
     with pytest.raises(errors.PredicateShapeError, match=r"a boolean Typed of shape \(2, 1\)"):
         adprotocol.cond(Typed([True, False]), abs, abs, 3.0)

@@ -259,8 +259,7 @@ class Run:
 
     def _natively(self, case: Case, error: BaseException) -> BaseException:
         """Return the error of a case, or what the system itself does without adprotocol, if that explains it."""
-        is_refusal = isinstance(error, (PluginError, RuleError)) and "hook vjp" in str(error)
-        if is_refusal and "vjp" not in self.backend.hooks:
+        if isinstance(error, (PluginError, RuleError)) and "hook vjp" in str(error) and "vjp" not in self.backend.hooks:
             return Absent(f"it needs vjp {_WITHOUT}")
         transforms = nesting.native(case.scenario.native)
         native = self.native(transforms, case.variant) if transforms and not isinstance(error, Absent) else None
