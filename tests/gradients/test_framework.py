@@ -307,6 +307,7 @@ class Odd:
         (Odd(as_numpy_dtype=np.int32), None, False),
         (Odd(), True, True),
         (Odd(), False, True),
+        (Odd(), None, False),
     ],
 )
 def test_a_dtype_is_known_by_its_name_or_by_the_plugin(registered, dtype, trains, right):

@@ -48,7 +48,6 @@ def test_real_scalars_of_every_float_are_accepted(scalar):
         torch.zeros(0),
         torch.zeros(1, 1),
     ],
-    ids=lambda wrong: f"{type(wrong).__name__} {wrong.dtype} {tuple(wrong.shape)}",
 )
 def test_what_is_no_real_scalar_is_refused_with_class_shape_and_dtype(wrong):
     with pytest.raises(OutputError) as caught:

@@ -22,36 +22,37 @@ class Unclaimed:
 
 
 @pytest.mark.parametrize(
-    ("pred", "error", "builtin"),
+    ("pred", "error", "words"),
     [
-        (1.0, PredicateError, TypeError),
-        (1, PredicateError, TypeError),
-        ("True", PredicateError, TypeError),
-        (None, PredicateError, TypeError),
-        ([True], PredicateError, TypeError),
-        pytest.param(object(), PredicateError, TypeError, id="object"),
-        (bool, PredicateError, TypeError),
-        pytest.param(lambda: True, PredicateError, TypeError, id="lambda"),
-        (np.float64(1), PredicateError, TypeError),
-        (np.array(1), PredicateError, TypeError),
-        (np.array(True, dtype=object), PredicateError, TypeError),
-        (np.array([True, False, True]), PredicateShapeError, ValueError),
-        (np.array([True]), PredicateShapeError, ValueError),
-        (np.array([], dtype=bool), PredicateShapeError, ValueError),
-        (NonDifferentiable(np.array([True])), PredicateShapeError, ValueError),
-        (NonDifferentiable(1.0), PredicateError, TypeError),
-        (Unclaimed(), UnclaimedTypeError, TypeError),
+        (1.0, PredicateError, ""),
+        (1, PredicateError, ""),
+        (-2, PredicateError, "swap the branches"),  # what `~` makes of True
+        ("True", PredicateError, ""),
+        (None, PredicateError, ""),
+        ([True], PredicateError, ""),
+        pytest.param(object(), PredicateError, "", id="object"),
+        (bool, PredicateError, ""),
+        pytest.param(lambda: True, PredicateError, "", id="lambda"),
+        (np.float64(1), PredicateError, ""),
+        (np.array(1), PredicateError, ""),
+        (np.array(True, dtype=object), PredicateError, ""),
+        (np.array([True, False, True]), PredicateShapeError, ""),
+        (np.array([True]), PredicateShapeError, ""),
+        (np.array([], dtype=bool), PredicateShapeError, ""),
+        (NonDifferentiable(np.array([True])), PredicateShapeError, ""),
+        (NonDifferentiable(1.0), PredicateError, ""),
+        (Unclaimed(), UnclaimedTypeError, ""),
     ],
     ids=lambda value: repr(value)[:24],
 )
-def test_any_other_predicate_is_an_error(pred, error, builtin):
+def test_any_other_predicate_is_an_error(pred, error, words):
     def never(*_):
         pytest.fail("a branch ran")
 
     with pytest.raises(error) as caught:
         cond(pred, never, never, 1.0)
-    assert isinstance(caught.value, builtin)
     assert isinstance(caught.value, TypeError)
+    assert words in str(caught.value)
     shown = pred.value if isinstance(pred, NonDifferentiable) else pred
     assert type(shown).__name__ in str(caught.value)
 
@@ -66,20 +67,18 @@ def test_a_branch_that_cannot_be_called_is_named(branch):
 
 
 def test_two_frameworks_are_an_error_that_names_both():
-    x, y = torch.ones(1), jnp.ones(1)
+    x, y, held = torch.ones(1), jnp.ones(1), np.empty(1, dtype=object)
+    held[0] = x
     take = lambda *_: 1.0
     for pred, operands in (
         (True, (x, y)),
         (True, ([x], {"a": (y,)})),
         (jnp.array(True), (x,)),
         (torch.tensor(True), (y, 1.0)),
+        (True, (held, y)),
     ):
         with pytest.raises(MixedFrameworksError, match=r"torch and jax|jax and torch"):
             cond(pred, take, take, *operands)
-    array = np.empty(1, dtype=object)
-    array[0] = x
-    with pytest.raises(MixedFrameworksError, match="torch and jax"):
-        cond(True, take, take, array, y)
 
     def f(b):
         with pytest.raises(MixedFrameworksError, match="autograd"):
@@ -87,8 +86,3 @@ def test_two_frameworks_are_an_error_that_names_both():
         return b
 
     autograd.grad(f)(1.0)
-
-
-def test_inverted_python_bool_is_refused_with_the_remedy():
-    with pytest.raises(PredicateError, match="swap the branches"):
-        cond(-2, lambda: 1, lambda: 2)  # what `~` makes of True

@@ -37,9 +37,7 @@ def test_branches_that_vary_along_different_axes_are_refused_with_the_remedy():
         return jax.shard_map(f, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
 
     x, w = jnp.array([5.0]), jnp.array(3.0)
-    with pytest.raises(
-        BranchMismatchError, match=r'vary along the same, with jax.lax.pcast\(result, axes, to="varying"'
-    ):
+    with pytest.raises(BranchMismatchError, match=r'vary .* with jax.lax.pcast\(result, axes, to="varying"'):
         run(lambda w: 2.0 * w)(x, w)
     with pytest.raises(BranchMismatchError, match="Make them equal"):
         run(lambda w: None)(x, w)
