@@ -101,15 +101,17 @@ def value_differentiated_afterwards(h: Checked) -> None:
 
 @scenario(transform="grad", varies=True)
 def arguments_differentiated_outside(h: Checked) -> None:
-    """The other arguments, by position and by keyword, are differentiated by a native gradient around ours.
+    """Arguments, by position and by keyword, and what a leaf is computed from, are differentiated around our gradient.
 
     The gradient of (w * x + 1) ** 2 by w = 2 is 42 at x = 3, and its native derivative by x is 26, given by position or
-    by keyword.
+    by keyword; that by v of w = v - 1 is 18.
     """
     model, x = {"w": h.array(2.0), "b": h.array(1.0)}, h.array(3.0)
     run = adprotocol.grad(line, where="w", backend=h.name)
     h.assert_value_and_grad(lambda x: run(model, x)["w"], (x,), 42.0, 26.0, "by position")
     h.assert_value_and_grad(lambda x: run(model, x=x)["w"], (x,), 42.0, 26.0, "by keyword")
+    computed = lambda v: run(model | {"w": v - 1.0}, h.array(3.0))["w"]  # noqa: E731
+    h.assert_value_and_grad(computed, (x,), 42.0, 18.0, "by what the leaf is computed from")
 
 
 @scenario(transform="grad", varies=True, source="JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950")
