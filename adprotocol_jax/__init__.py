@@ -142,12 +142,14 @@ def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     start = len(equations)
     try:
         outputs, moved, others = jax.jvp(fun, (leaves,), (tangents,), has_aux=True)
-        if not internals.are_refused(equations[start:]):
+        kept = internals.without_refused(equations[start:])
+        if len(kept) == len(equations) - start:
             return outputs, others, moved
+        equations[start:] = kept  # what the function cached in this run, which does not count, is used in the next
     except (TypeError, NotImplementedError) as error:
         if "custom_vjp" not in str(error) and "custom_lin" not in str(error):
             raise
-    del equations[start:]  # of the run that does not count
+        del equations[start:]  # of the run that does not count
     outputs, pull, others = jax.vjp(fun, leaves, has_aux=True)
     try:  # as a program that JAX knows to be linear, staged or batched as it may be
         (moved,) = jax.linear_transpose(lambda cotangents: pull(cotangents)[0], outputs)(tangents)

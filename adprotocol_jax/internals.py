@@ -191,15 +191,21 @@ def staged_equations() -> list[Any]:
     return getattr(frames[0], "tracing_eqns", []) if frames else []
 
 
-def are_refused(equations: Sequence[Any]) -> bool:
-    """Return whether a tangent of a ``jax.custom_vjp`` is among equations, at which JAX raises when it lowers them."""
-    waiting = [equation() if isinstance(equation, weakref.ref) else equation for equation in equations]
-    for equation in waiting:
-        if equation is not None:
-            if equation.primitive.name == "custom_lin":
-                return True
-            waiting += [inner for part in _core.jaxprs_in_params(equation.params) for inner in part.eqns]
-    return False
+def without_refused(equations: Sequence[Any]) -> list[Any]:
+    """Leave out tangents of a ``jax.custom_vjp``, at which JAX raises when it lowers them, and what uses them."""
+    kept, gone = [], set[Any]()
+    for held in equations:
+        equation = held() if isinstance(held, weakref.ref) else held
+        if equation is not None and (_is_refused(equation) or not gone.isdisjoint(map(id, equation.invars))):
+            gone.update(map(id, equation.outvars))
+        else:
+            kept.append(held)
+    return kept
+
+
+def _is_refused(equation: Any) -> bool:
+    parts = _core.jaxprs_in_params(equation.params)
+    return equation.primitive.name == "custom_lin" or any(_is_refused(inner) for part in parts for inner in part.eqns)
 
 
 def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
