@@ -140,14 +140,15 @@ def jvp(fun: Function, leaves: list[Any], tangents: list[Any]) -> Any:
     """Let ``jax.jvp`` differentiate; a ``jax.custom_vjp`` in eager code has no forward mode."""
     equations = internals.staged_equations()
     start = len(equations)
+    outputs = None
     try:
         outputs, moved, others = jax.jvp(fun, (leaves,), (tangents,), has_aux=True)
-        if not internals.are_refused(equations[start:]):
-            return outputs, others, moved
     except (TypeError, NotImplementedError) as error:
         if "custom_vjp" not in str(error) and "custom_lin" not in str(error):
             raise
-    del equations[start:]  # of the run that does not count
+    # What the function cached in a run that does not count is used in the next.
+    if not internals.remove_refused(equations, start) and outputs is not None:
+        return outputs, others, moved
     outputs, pull, others = jax.vjp(fun, leaves, has_aux=True)
     try:  # as a program that JAX knows to be linear, staged or batched as it may be
         (moved,) = jax.linear_transpose(lambda cotangents: pull(cotangents)[0], outputs)(tangents)

@@ -123,7 +123,6 @@ class ArrayFunctions:
     """The functions for `adprotocol.where` and `adprotocol.jacobian`."""
 
     where: Any = staticmethod(jnp.where)
-    take: Any = staticmethod(jnp.take)
     conj: Any = staticmethod(jnp.conj)
     stack: Any = staticmethod(jnp.stack)
     moveaxis: Any = staticmethod(jnp.moveaxis)
@@ -133,8 +132,17 @@ class ArrayFunctions:
     @staticmethod
     def argmax(mask: Any) -> Any:
         """Return the position of the first True; on a CPU ``jnp.argmax`` takes four times as long."""
-        flat = mask.reshape(-1)
-        return jnp.min(jnp.where(flat, jnp.arange(flat.size), flat.size - 1))
+        # Numbers are reshaped, not the mask, which explicit axes of a mesh do not allow.
+        return jnp.min(jnp.where(mask, jnp.arange(mask.size).reshape(mask.shape), mask.size - 1))
+
+    @staticmethod
+    def take(array: Any, index: Any, axis: int) -> Any:
+        """Return elements along a negative axis, on all devices if it is an explicit axis of a mesh."""
+        sharding, places = jax.typeof(array).sharding, (..., index, *[slice(None)] * (-1 - axis))
+        spec = jax.sharding.PartitionSpec(*sharding.spec[:axis], None, *sharding.spec[axis:][1:])  # type: ignore[no-untyped-call]
+        if spec == sharding.spec:
+            return jnp.take(array, index, axis)
+        return array.at[places].get(out_sharding=sharding.update(spec=spec))
 
     @staticmethod
     def known_bool(pred: Any) -> bool | None:

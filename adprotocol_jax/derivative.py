@@ -207,8 +207,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed
 
 
 def _linear_batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-    rows = functools.partial(_evaluate, **params)
-    return internals.vmap_like(axis)(rows, in_axes=tuple(dims))(*values)
+    return internals.vmap_like(axis)(functools.partial(_evaluate, **params), in_axes=tuple(dims))(*values)
 
 
 _linear_p.def_impl(_evaluate)

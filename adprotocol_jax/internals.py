@@ -59,10 +59,9 @@ trace_context, EvalTrace = _core.trace_ctx, _core.EvalTrace
 
 def type_like(value: Any) -> Any:
     """Return the shape and dtype that an array, NumPy's or JAX's, has in JAX."""
-    shape_dtype_struct: Any = jax.ShapeDtypeStruct  # not typed
     extended = jnp.issubdtype(value.dtype, jax.dtypes.extended)  # a random key
     dtype = value.dtype if extended else jax.dtypes.canonicalize_dtype(value.dtype)
-    return shape_dtype_struct(tuple(value.shape), dtype)
+    return jax.ShapeDtypeStruct(tuple(value.shape), dtype)  # type: ignore[no-untyped-call]
 
 
 def is_by_fields(flatten: Any) -> bool:
@@ -191,15 +190,22 @@ def staged_equations() -> list[Any]:
     return getattr(frames[0], "tracing_eqns", []) if frames else []
 
 
-def are_refused(equations: Sequence[Any]) -> bool:
-    """Return whether a tangent of a ``jax.custom_vjp`` is among equations, at which JAX raises when it lowers them."""
-    waiting = [equation() if isinstance(equation, weakref.ref) else equation for equation in equations]
-    for equation in waiting:
-        if equation is not None:
-            if equation.primitive.name == "custom_lin":
-                return True
-            waiting += [inner for part in _core.jaxprs_in_params(equation.params) for inner in part.eqns]
-    return False
+def remove_refused(equations: list[Any], start: int) -> bool:
+    """Remove tangents of a ``jax.custom_vjp``, at which JAX raises when it lowers them, and what uses them, if any."""
+    kept, gone = [], set[int]()
+    for held in equations[start:]:
+        equation = held() if isinstance(held, weakref.ref) else held
+        if equation is not None and (_is_refused(equation) or not gone.isdisjoint(map(id, equation.invars))):
+            gone.update(map(id, equation.outvars))
+        else:
+            kept.append(held)
+    equations[start:] = kept
+    return len(gone) > 0
+
+
+def _is_refused(equation: Any) -> bool:
+    parts = _core.jaxprs_in_params(equation.params)
+    return equation.primitive.name == "custom_lin" or any(_is_refused(inner) for part in parts for inner in part.eqns)
 
 
 def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
@@ -327,8 +333,7 @@ def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
 
     def batched(axis: Any, values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         # By its name a function can distinguish rows with equal operands.
-        is_named = axis.name is not _core.no_axis_name
-        if is_named or any(dim is not None for dim in dims):
+        if axis.name is not _core.no_axis_name or any(dim is not None for dim in dims):
             results = rule(axis, values, dims, **params)
             return results, [0] * len(results)
         results = primitive.bind(*values, **params)

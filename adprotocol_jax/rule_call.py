@@ -44,9 +44,7 @@ class RuleCall:
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Return the results."""
-        if self.program is not None:
-            return list(jaxpr_as_fun(self.program)(*arrays))
-        return self.trace(*arrays)
+        return self.trace(*arrays) if self.program is None else list(jaxpr_as_fun(self.program)(*arrays))
 
     def trace(self, *arrays: Any) -> list[Any]:
         """Run the function itself."""

@@ -33,7 +33,7 @@ BUDGETS = (
     Budget("core without rules, conformance, command line", 4180),
     Budget("core: rules", 900),
     Budget("adprotocol_torch", 2925),
-    Budget("adprotocol_jax", 1250),
+    Budget("adprotocol_jax", 1252),
     Budget("adprotocol_autograd", 460),
     Budget("command line and demo", 480),
     Budget("conformance without scenarios", 2180),

@@ -22,9 +22,9 @@ def shape_of(value: Any) -> tuple[Any, ...] | None:
     shape, binding = getattr(value, "shape", None), lookup(type(value))
     if shape is None:
         return () if isinstance(value, (int, float, complex)) or binding.framework is not None else None
-    functions = binding.array_functions() if binding.framework and binding.array_functions else None
+    functions: Any = binding.array_functions() if binding.framework and binding.array_functions else None
     if hasattr(functions, "shape"):
-        return functions.shape(value)  # type: ignore[union-attr]
+        return functions.shape(value)  # type: ignore[no-any-return]
     if isinstance(shape, tuple):
         # A number of a system of matrices alone, which has no dtypes either.
         return () if not hasattr(value, "dtype") and shape == (1, 1) else shape
@@ -40,5 +40,5 @@ def may_be_equal(shape: Any, other: Any) -> bool:
     """Return whether two shapes are equal as far as they are known."""
     if shape is None or other is None or len(shape) != len(other):
         return shape is None or other is None
-    known = [a == b for a, b in zip(shape, other, strict=True) if isinstance(a, int) and isinstance(b, int)]
-    return all(known)  # a generator takes 0.5 µs more
+    # A generator, as for all(), takes 0.5 µs more.
+    return False not in [a == b for a, b in zip(shape, other, strict=True) if isinstance(a, int) and isinstance(b, int)]

@@ -139,10 +139,9 @@ def check_scalar(value: Any, raw: Any) -> None:
     if isinstance(raw, float):
         return
     shape, dtype = shape_of(raw), getattr(raw, "dtype", None)
-    binding, kind = lookup(type(raw)), kind_of_dtype(dtype)
-    is_array = dtype is not None or binding.kind is ARRAY
+    kind, is_array = kind_of_dtype(dtype), dtype is not None or lookup(type(raw)).kind is ARRAY
     # Of a dtype whose name says nothing, or without one, the plugin knows whether it has a derivative.
-    if shape == () and (kind == "float" or (kind == "" and is_array and binding.trainable(raw) is not None)):
+    if shape == () and (kind == "float" or (kind == "" and is_array and lookup(type(raw)).trainable(raw) is not None)):
         return
     if shape is None or not is_array:
         given = f"{shown(raw)}, {kind_of(raw)}" if isinstance(raw, (int, str, type(None))) else kind_of(raw)

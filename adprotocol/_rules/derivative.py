@@ -172,8 +172,7 @@ class Derivative:
         depths[name] += 1
         try:
             self.check_linear(mode, sources, targets)
-            zeros = [self.like(None, source) for source in sources]
-            return self.transpose(mode, zeros)(list(flowing))
+            return self.transpose(mode, [self.like(None, source) for source in sources])(list(flowing))
         finally:
             depths[name] -= 1
 

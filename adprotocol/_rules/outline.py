@@ -88,9 +88,7 @@ class Outline:
 
     def cotangent(self, cotangents: Sequence[Any]) -> Any:
         """Return the cotangents in the structure of the result, None for a label."""
-        if self is ONE_ARRAY:
-            return cotangents[0]
-        return build_unlabelled(self.spec, self.of_outputs(cotangents))
+        return cotangents[0] if self is ONE_ARRAY else build_unlabelled(self.spec, self.of_outputs(cotangents))
 
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})

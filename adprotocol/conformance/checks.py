@@ -91,7 +91,7 @@ class Checked:
         """Return an array of the system, unless it is of a kind that the system does not have."""
         for kind in self.without:
             self.absent_if(_is_of_kind(kind, value), f"it needs {kind} ({self.harness.absent[kind]})")
-        return self.variant.get("array", self.harness.array)(value)
+        return self.variant.get("array", self.harness.array)(value)  # type: ignore[no-untyped-call]
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the native gradient of `fun`."""

@@ -166,6 +166,8 @@ def check_sharded_jit(mesh):
         close(label["a"], X)
         assert label["a"].sharding == spread
         close(jax.jit(jax.grad(lambda x: (x * non_differentiable(x)).sum()))(x), X)
+        logs = lambda x: adprotocol.where(x > 4, jnp.log, jnp.negative, jnp.outer(jnp.ones(2), x))
+        close(jax.jit(jax.grad(summed(logs)))(x), 2 * jnp.where(X > 4, 1 / X, -1))
         if mesh is AUTO:
             constrain = lambda x: lax.with_sharding_constraint(layer(x), spread)
             close(jax.jit(constrain)(X), 5 * X)
@@ -175,8 +177,7 @@ def check_sharded_jit(mesh):
 
 def check_frozen_part(mesh):
     """A frozen part is what a closed-over one is, for the compiler too."""
-    spread = NamedSharding(mesh, SPREAD)
-    whole = NamedSharding(mesh, PartitionSpec())
+    spread, whole = (NamedSharding(mesh, spec) for spec in (SPREAD, PartitionSpec()))
     batch = jax.device_put(np.ones((DEVICES, 3), "float32"), spread)
     # Data parallel: each parameter that takes a gradient costs an all-reduce.
     model = jax.device_put({"a": np.ones((3, 3), "float32"), "b": np.ones(3, "float32")}, whole)
