@@ -171,7 +171,7 @@ class ArrayFunctions:
         """Return tensors like this one, of which number ``start + i`` has 1 at element i, and 0 elsewhere."""
         array = array if isinstance(array, torch.Tensor) else tensor_of(array)
         # Batched if the array is, for a function may change it in place.
-        rows = array.new_zeros((count, array.numel()), layout=torch.strided)
+        rows: torch.Tensor = array.new_zeros((count, array.numel()), layout=torch.strided)
         rows.diagonal(-start).fill_(1)
         return rows.reshape(count, *array.shape)
 
