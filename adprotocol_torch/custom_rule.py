@@ -176,6 +176,8 @@ def _saved(ctx: Any) -> tuple[Tensors, Tensors]:
 
 def _of_a_rule(saved: torch.Tensor) -> torch.Tensor:
     """Return what a rule gets: where nothing records a constant, and else no leaf, which results were computed from."""
+    # A pull may come after the end of its level of torch.func, and a rule that differentiates begins another.
+    saved = internals.unwrap_if_dead(saved)
     if not torch.is_grad_enabled():
         return saved.detach() if saved.requires_grad else saved
     return saved.view_as(saved) if saved.is_leaf and saved.requires_grad and not functorch_is_active() else saved

@@ -95,10 +95,8 @@ def vmap(fun: Callable[[list[Any]], list[Any]], arrays: list[Any], chunk_size: i
             raise refused_sparse() from error
         if isinstance(error, UndecidableError) or not any(words in text for words in internals.NO_VMAP):
             raise
-        msg = (
-            f"torch.vmap cannot take the function, or its backward pass, for a batch of rows ({text.splitlines()[0]}). "
-        )
-        raise UndecidableError(msg + "Compute them one by one: jacobian(..., chunk_size=1)") from error
+        msg = f"torch.vmap cannot take the function, or its backward pass, for a batch ({text.splitlines()[0]}). "
+        raise UndecidableError(msg + "Compute the rows one by one: jacobian(..., chunk_size=1)") from error
     return [result.contiguous() for result in functorch_gradient.listed(rows)]
 
 

@@ -170,7 +170,8 @@ class ArrayFunctions:
     def basis(array: Any, count: int, start: int) -> torch.Tensor:
         """Return tensors like this one, of which number ``start + i`` has 1 at element i, and 0 elsewhere."""
         array = array if isinstance(array, torch.Tensor) else tensor_of(array)
-        rows = torch.zeros(count, array.numel(), dtype=array.dtype, device=array.device)
+        # Batched if the array is, for a function may change it in place.
+        rows: torch.Tensor = array.new_zeros((count, array.numel()), layout=torch.strided)
         rows.diagonal(-start).fill_(1)
         return rows.reshape(count, *array.shape)
 

@@ -242,11 +242,7 @@ def test_a_rule_cannot_change_what_it_is_given():
 
 
 def test_autocast_is_that_of_the_function_in_the_rule():
-    f = with_rules(
-        lambda x, w: x @ w,
-        lambda ct, _y, x, w: (ct @ w.T, x.T @ ct),
-        lambda t, _y, x, w: t[0] @ w + x @ t[1],
-    )
+    f = with_rules(torch.mm, lambda ct, _y, x, w: (ct @ w.T, x.T @ ct), lambda t, _y, x, w: t[0] @ w + x @ t[1])
     x, w = torch.ones(2, 2, requires_grad=True), torch.full((2, 2), 0.5, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
         y = f(x, w)
@@ -297,21 +293,14 @@ def test_an_argument_that_is_changed_in_place_where_it_is_differentiated():
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True")
 def test_a_rule_that_leaves_torch_is_differentiated_once():
-    def vjp(ct, _y, x):
-        return (np.array([2.0 * float(one) for one in x]) * float(ct),)
-
-    f = with_rules(lambda x: (x * x).sum(), vjp)
+    f = with_rules(lambda x: (x * x).sum(), lambda ct, _y, x: (np.array([2 * float(one) for one in x]) * float(ct),))
     x = leaf(2.0, 3.0)
     refused = pytest.raises(RuleError, match="returned an array of NumPy for tensors that are differentiated")
     assert backward_of(f, x).tolist() == [4.0, 6.0]
-    assert func.grad(f)(x.detach()).tolist() == [4.0, 6.0]
-    assert adprotocol.grad(f)(x.detach()).tolist() == [4.0, 6.0]
-    for second in (
-        func.grad(lambda x: func.grad(f)(x).sum()),
-        adprotocol.grad(lambda x: adprotocol.grad(f)(x).sum()),
-    ):
+    for grad in (func.grad, adprotocol.grad):
+        assert grad(f)(x.detach()).tolist() == [4.0, 6.0]
         with refused:
-            second(x.detach())
+            grad(lambda x, grad=grad: grad(f)(x).sum())(x.detach())
     with refused:
         backward_of(f, x, create_graph=True)
     # A constant that NumPy made has no derivative to lose.
@@ -337,3 +326,12 @@ def test_a_rule_by_parameters_is_no_derivative_of_a_compiled_function():
     nested = cube_sum({"weight": cube(dict(net.named_parameters()))})
     (gradient,) = torch.autograd.grad(nested, net.weight, create_graph=True)
     assert gradient.item() == 9 * 2.0**8
+
+
+def test_a_rule_that_differentiates_inside_of_forward_mode():
+    # What it has saved is of a level of torch.func that has ended.
+    times = with_rules(torch.mv, lambda ct, _y, w, x: adprotocol.vjp(torch.mv, w, x)[1](ct))
+    w, x = torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.tensor([1.0, 3.0])
+    pulled = lambda x: adprotocol.vjp(lambda x: times(w, x) @ x, x)[1](1.0)[0]
+    for slope in (adprotocol.grad(lambda x: times(w, x) @ x), pulled):
+        torch.testing.assert_close(adprotocol.jvp(slope, (x,), (x,))[1], (w + w.T) @ x)

@@ -143,9 +143,7 @@ INNER = {
 @pytest.mark.parametrize("name", INNER)
 def test_a_derivative_inside_of_a_part_is_constant_and_what_follows_moves(name):
     def fun(x, inner):
-        with torch.no_grad():
-            constant = INNER[name](inner)(x)
-        return square(x) * constant
+        return square(x) * torch.no_grad()(INNER[name](inner))(x)
 
     assert close(slope(lambda x: fun(x, cubed)), 6.0 * 27.0)
     if name in {"torch jvp", "torch jacfwd"}:
@@ -181,9 +179,7 @@ class Square(torch.autograd.Function):
     def backward(ctx, cotangent):
         return 2 * ctx.saved_tensors[0] * cotangent
 
-    @staticmethod
-    def jvp(ctx, tangent):
-        return 2 * ctx.saved_tensors[0] * tangent
+    jvp = backward
 
 
 class OnceSquare(Square):
@@ -206,9 +202,7 @@ def ruled_jvp(tangent, _y, x):
 @pytest.mark.parametrize("function", [Square.apply, ruled])
 def test_a_function_with_a_rule_in_a_part(function):
     def fun(x):
-        with torch.no_grad():
-            constant = function(x)
-        return square(x) * constant
+        return square(x) * torch.no_grad()(function)(x)
 
     assert close(slope(fun), 54.0)
     assert close(slope(grad(fun)), 18.0)
@@ -344,12 +338,18 @@ WRONG = {
     "layer_norm": lambda x: (torch.nn.functional.layer_norm(x, (3,)) ** 3).sum(),
     "batch_norm": lambda x: (torch.nn.functional.batch_norm(x, None, None, training=True) ** 3).sum(),
     "instance_norm": lambda x: (torch.nn.functional.instance_norm(x[None]) ** 3).sum(),
-    "det": torch.linalg.det,
-    "logdet": torch.logdet,
+    **{name: getattr(torch, name) for name in ("det", "logdet")},
     "slogdet": lambda x: torch.linalg.slogdet(x)[1],
     "solve": lambda x: torch.linalg.solve(x, ALONG[0]).sum(),
     "cumprod": lambda x: torch.cumprod(x, -1).sum(),
+    "householder_product": lambda x: torch.linalg.householder_product(x, x[0]).sum(),
 }
+
+
+def test_a_batched_jacobian_of_a_function_that_changes_what_it_made():
+    # In PyTorch a batched tensor changes a batched one only: the basis of tangents has to be one.
+    rows = torch.vmap(jacobian(lambda x: x.clone().mul_(x), mode="forward"))(MATRIX)
+    assert close(rows, torch.diag_embed(2 * MATRIX))
 
 
 @pytest.mark.filterwarnings("ignore:the value of the differentiated function does not depend")  # of those that are zero
@@ -370,6 +370,7 @@ def test_what_is_still_wrong_in_forward_mode_itself():
     for fun, x, is_wrong in (
         (torch.cholesky_inverse, lower, True),
         (lambda x: torch.nn.functional.embedding(torch.tensor([0, 1]), x, padding_idx=0), MATRIX, True),
+        (lambda x: x.scatter_reduce(0, torch.zeros_like(eye, dtype=torch.long), x, "prod"), lower + 1, True),
         (lambda x: torch.cholesky_solve(eye, x), lower, False),
     ):
         moved = jvp(fun, (x,), (ALONG.tril(),))[1].sum()
