@@ -195,8 +195,8 @@ def ruled(x):
 
 
 @ruled.defjvp
-def ruled_jvp(tangent, _y, x):
-    return 2 * x * tangent
+def ruled_jvp(tangents, _y, x):
+    return 2 * x * tangents[0]
 
 
 @pytest.mark.parametrize("function", [Square.apply, ruled])
