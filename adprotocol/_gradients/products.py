@@ -262,15 +262,16 @@ def _jvp_by_vjp(binding: Binding, function: Function, leaves: list[Any], tangent
         # The larger where a value is small beside others, as in another unit: there the product shows what is lost too.
         norm = _product(binding, outputs, outputs)[1] ** 0.5 or 1.0
         values = [(y, norm / (abs(in_numpy(y)) + 10.0 * tolerance * norm)) for y in non_differentiable(outputs)]
-        drawn = [as_like(as_like(_drawn(y), y) * as_like(weight, y), y) for y, weight in values]
-        pulled, _, push = vjp(lambda cotangents: (pull(cotangents), []), drawn, False)  # noqa: FBT003
-        moved = push(tangents)
-        (one, size), (other, other_size) = (_product(binding, *pair) for pair in ((moved, drawn), (pulled, tangents)))
+        # Two, for the terms of one product may cancel.
+        us, vs = ([as_like(as_like(_drawn(y), y) * as_like(weight, y), y) for y, weight in values] for _ in range(2))
+        pulled, _, push = vjp(lambda cotangents: (pull(cotangents), []), us, False)  # noqa: FBT003
+        moved, pairs = push(tangents), ((us, pulled), (vs, pull(vs)))
+        products = [(*_product(binding, moved, u), *_product(binding, ct, tangents)) for u, ct in pairs]
     # A system of one level, a backward pass that leaves the framework; and what is staged or batched has no float.
     except Exception as error:
         raise _not_transposable(binding) from error
     # Where a product is no number, so is the tangent.
-    if abs(one - other) > tolerance * (size + other_size):
+    if any(abs(one - other) > tolerance * (size + others_size) for one, size, other, others_size in products):
         raise _not_transposable(binding)
     return outputs, others, moved
 
@@ -298,8 +299,7 @@ def _product(binding: Binding, values: list[Any], others: list[Any]) -> tuple[fl
     sign = 1 if getattr(functions, "gradient_is_ascent", False) else -1
     in_numpy = getattr(functions, "in_numpy", identity)
     total = size = 0.0
-    for pair in zip(non_differentiable(values), non_differentiable(others), strict=True):
-        one, other = map(in_numpy, pair)
+    for one, other in zip(*(map(in_numpy, non_differentiable(arrays)) for arrays in (values, others)), strict=True):
         terms = one.real * other.real + sign * one.imag * other.imag if is_complex(one) else one * other
         total, size = total + _sum(terms), size + _sum(abs(terms))
     return total, size
