@@ -181,7 +181,9 @@ def as_like(value: Any, like: Any) -> Any:
 def _of_dtype(gradient: Any, leaf: Any) -> Any:
     """Return a gradient in the dtype of its leaf: beside arrays of a wider one autograd computes it in that."""
     found, due = getattr(gradient, "dtype", None), getattr(leaf, "dtype", None)
-    return gradient if found in (None, due) or due is None or found.kind != due.kind else gradient.astype(due)
+    if found is None or due is None:  # which NumPy takes for float64
+        return gradient
+    return gradient if found == due or found.kind != due.kind else gradient.astype(due)
 
 
 def _zeros(leaf: Any) -> Any:
