@@ -60,7 +60,7 @@ def geomstats_rows() -> Iterator[Row]:
     assert torch.equal(ours(x)[1], theirs(x)[1])
     found = compare(call(ours, x), call(theirs, x), ROUNDS)
     what, reason = "value_and_grad, one torch tensor", "leaves .grad as it is, where theirs adds to it"
-    yield compared(what, "geomstats autodiff.value_and_grad", found, at_most=1.4, reason=reason)
+    yield compared(what, "geomstats autodiff.value_and_grad", found, at_most=1.6, reason=reason)
 
 
 def deepxde_rows() -> Iterator[Row]:

@@ -66,4 +66,4 @@ def test_part_of_an_encoder(side_by_side, record, layers):
     found = side_by_side(long_call(ours, ours_module, x), long_call(theirs, module, x), seconds=SECONDS)
     what = f"value_and_grad(where=…) of the last layer of an encoder of {layers}"
     reason = "reads the module and replaces what is frozen in each call, for it may have changed"
-    record(compared(what, "the flags set once, autograd.grad", found, at_most=1.4, reason=reason))
+    record(compared(what, "the flags set once, autograd.grad", found, at_most=1.5, reason=reason))

@@ -111,7 +111,7 @@ def compiled(fun):
             differentiated,
             "torch.func.grad_and_value",
             by_torch_func,
-            (1.85, 1.5),
+            (2.1, 1.8),
             "has Dynamo trace the flattening and the checks too",
         ),
         ("partition and combine", split, "by hand", split_by_hand, (3.0, 3.0), ""),
