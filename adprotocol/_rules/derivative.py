@@ -27,7 +27,7 @@ _DEEPEST = 10
 
 
 class Derivative:
-    """Derive one call of a function with a rule: two linear functions.
+    """Differentiate one call of a function with a rule, by two linear functions.
 
     `forward` takes tangents of the inputs to tangents of the outputs, and `backward` cotangents of the outputs to
     cotangents of the inputs. Neither conjugates: a plugin whose framework does so conjugates what `backward` takes and
